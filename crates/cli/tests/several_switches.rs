@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,10 @@ const KEPT: Steady = Steady { clients: 90, pause: Duration::from_millis(40), clo
 const FRESH: Steady = Steady { clients: 12, pause: Duration::from_millis(40), close: true };
 /// For each family.
 const DOWNLOADS: usize = 4;
+/// For each family: clients that send a request in pieces, with a pause between them in which the switch acknowledges.
+const TYPISTS: usize = 8;
+const TYPED: [&[u8]; 3] = [b"GET /small HT", b"TP/1.1\r\nHost: ", b"a\r\n\r\n"];
+const BETWEEN_PIECES: Duration = Duration::from_millis(400);
 /// Connections whose requests go to two pools in turn, and so from node to node: with `SWITCHBACK_LONG` only, because one
 /// in many runs hangs (docs/limits.md).
 const ALTERNATING: usize = 16;
@@ -98,6 +103,31 @@ fn assert_unharmed(what: &str, served: &Served) {
     println!("{what}: {} requests, the slowest {:?}", served.requests, served.slowest);
     served.assert_all_answered();
     assert_eq!(served.closed_idle, 0, "{what}: idle connections were closed");
+}
+
+/// Sends requests in pieces on one connection until `over`; how many were answered.
+fn type_slowly(vip: SocketAddr, answer: &[u8], over: &AtomicBool) -> Result<usize> {
+    let mut stream = TcpStream::connect_timeout(&vip, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    let mut count = 0;
+    while !over.load(Ordering::Relaxed) {
+        for piece in TYPED {
+            stream.write_all(piece)?;
+            thread::sleep(BETWEEN_PIECES);
+        }
+        let mut response = Vec::new();
+        while !response.ends_with(answer) {
+            let mut part = [0; 4096];
+            let len = stream.read(&mut part)?;
+            if len == 0 || !b"HTTP/1.1 200 OK".starts_with(&response[..response.len().min(15)]) {
+                return Err(format!("after {count} requests: {}", String::from_utf8_lossy(&response)).into());
+            }
+            response.extend_from_slice(&part[..len]);
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 #[test]
@@ -200,7 +230,7 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let small = Document::of(&lab, "/small")?;
     let (client, small) = (lab.client(0), (small.path, &small.body[..]));
     let vips = [SocketAddr::new(lab.vip4().into(), 80), SocketAddr::new(lab.vip6().into(), 80)];
-    let (worked, downloads, alternated) = thread::scope(|scope| {
+    let (worked, downloads, alternated, typed) = thread::scope(|scope| {
         let urls = urls.iter().flat_map(|url| [url; DOWNLOADS]);
         let downloads: Vec<_> = urls.map(|url| scope.spawn(|| download(url))).collect();
         let count = if std::env::var_os("SWITCHBACK_LONG").is_some() { ALTERNATING } else { 0 };
@@ -210,13 +240,22 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
                 scope.spawn(move || alternate(index))
             })
             .collect();
+        let typists: Vec<_> = vips
+            .into_iter()
+            .flat_map(|vip| [vip; TYPISTS])
+            .map(|vip| {
+                let (over, answer) = (&over, small.1);
+                scope.spawn(move || client.enter(|| type_slowly(vip, answer, over))?)
+            })
+            .collect();
         let worked = KEPT.run_beside(client, vips[0], small, || {
             KEPT.run_beside(client, vips[1], small, || FRESH.run_beside(client, vips[0], small, changes))
         });
         over.store(true, Ordering::Relaxed);
         let downloads = downloads.into_iter().map(|download| download.join().expect("it does not panic"));
         let alternated = alternates.into_iter().map(|one| one.join().expect("it does not panic"));
-        (worked, downloads.collect::<Vec<_>>(), alternated.collect::<Vec<_>>())
+        let typed = typists.into_iter().map(|typist| typist.join().expect("it does not panic"));
+        (worked, downloads.collect::<Vec<_>>(), alternated.collect::<Vec<_>>(), typed.collect::<Vec<_>>())
     });
     let ((((), fresh), kept6), kept4) = worked?;
     assert_unharmed("kept connections, IPv4", &kept4);
@@ -224,6 +263,8 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     assert_unharmed("new connections", &fresh);
     let downloads = downloads.into_iter().sum::<Result<usize>>()?;
     println!("{downloads} downloads, every byte right");
+    let typed = typed.into_iter().sum::<Result<usize>>()?;
+    println!("{typed} requests in pieces, each client on one connection");
     let alternated = alternated.into_iter().sum::<Result<usize>>()?;
     println!("{alternated} requests to two pools in turn, each client on one connection");
 

@@ -20,6 +20,11 @@ pub enum Change {
         /// The origin of the connection that is over.
         origin: Seq,
     },
+    /// No entry any more. Nodes know whether the connection goes on, and are asked before its first packet begins it.
+    Forget {
+        /// The origin of the connection.
+        origin: Seq,
+    },
     /// No entry any more, unless a node has had the flow: its client would have lost its connection.
     Abandon {
         /// The origin of the connection.

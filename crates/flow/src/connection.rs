@@ -5,6 +5,7 @@ use std::time::Duration;
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::{SB_WINDOW, Seq, sb_flow};
 
+use crate::NodeId;
 use crate::answer::{Answer, Reply};
 use crate::entry::{Entry, Mode};
 use crate::held::{Held, HeldPacket};
@@ -18,6 +19,21 @@ pub const STALLED: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, Debug)]
 struct Repetition {
     seq: Seq,
+    at: Duration,
+}
+
+/// After this time without an answer a node is asked once more to keep something.
+const KEEP_AGAIN: Duration = Duration::from_millis(50);
+
+/// The data from a mark on that a node keeps, so that another switch can have it.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    node: NodeId,
+    mark: Seq,
+    /// Where it ends.
+    end: Seq,
+    /// Up to here the node was asked to keep data, and when.
+    asked: Seq,
     at: Duration,
 }
 
@@ -45,6 +61,7 @@ pub struct Connection {
     pub last_ack: Seq,
     /// Up to here the switch has acknowledged data, which the client does not send again.
     pub acknowledged: Option<Seq>,
+    kept: Option<Kept>,
     /// Sequence number of a request that the flow's node was given before, and may have carried out.
     pub given: Option<Seq>,
     /// Since when the request at the mark has been waiting.
@@ -66,6 +83,7 @@ impl Connection {
             fin: None,
             last_ack: Seq(0),
             acknowledged: None,
+            kept: None,
             given: None,
             born: now,
             came: now,
@@ -107,6 +125,17 @@ impl Connection {
                 self.held.insert(packet, after);
             }
             _ => self.held.insert(packet, self.entry.mark.next),
+        }
+    }
+
+    /// Holds a packet that another switch has had a node keep. The client does not send it again.
+    pub fn restore(&mut self, packet: &HeldPacket, request: Option<(&mut Held, Seq)>) {
+        let times = self.last_timestamps;
+        self.hold(packet, request);
+        self.last_timestamps = times.or(self.last_timestamps);
+        let end = packet.end();
+        if self.entry.mark.next.before(end) {
+            self.acknowledged = Some(self.acknowledged.map_or(end, |known| known.later(end)));
         }
     }
 
@@ -171,6 +200,39 @@ impl Connection {
     /// The request has been waiting for so long that the client is about to retransmit.
     pub fn is_stalled(&self, since: Duration, now: Duration) -> bool {
         self.acknowledged.is_some() || now >= since + STALLED
+    }
+
+    /// The packets without a gap from the mark on that `node` is now to be asked to keep.
+    pub fn to_be_kept(&mut self, node: NodeId, now: Duration) -> Vec<HeldPacket> {
+        let mark = self.entry.mark.next;
+        let end = self.held.stream_end(mark);
+        let is_its = |kept: &Kept| (kept.node, kept.mark) == (node, mark);
+        let known = self.kept.filter(is_its);
+        let kept = self.kept.insert(known.unwrap_or(Kept { node, mark, end: mark, asked: mark, at: now }));
+        let is_waiting = kept.end.before(kept.asked) && now < kept.at + KEEP_AGAIN;
+        if is_waiting || !kept.end.before(end) {
+            return Vec::new();
+        }
+        (kept.asked, kept.at) = (end, now);
+        let is_new = |packet: &&HeldPacket| kept.end.before(packet.end()) && !end.before(packet.end());
+        self.held.iter().filter(is_new).cloned().collect()
+    }
+
+    /// A node keeps this part of the data at the mark; true if that is all it was asked to keep.
+    pub fn note_kept(&mut self, node: NodeId, mark: Seq, (start, end): (Seq, Seq)) -> bool {
+        let is_its = |kept: &&mut Kept| (kept.node, kept.mark) == (node, mark);
+        let Some(kept) = self.kept.as_mut().filter(is_its) else { return false };
+        if !kept.end.before(start) {
+            kept.end = kept.end.later(end.earlier(kept.asked));
+        }
+        kept.end == kept.asked
+    }
+
+    /// A node keeps all that is held without a gap from the mark on.
+    pub fn is_kept(&self) -> bool {
+        let mark = self.entry.mark.next;
+        let end = self.held.stream_end(mark);
+        self.kept.is_some_and(|kept| kept.mark == mark && !kept.end.before(end))
     }
 
     /// Acknowledges the request in progress, or the beginning of a head, as far as it is here without a gap: from then on

@@ -203,7 +203,7 @@ impl Held {
                 _ => stretches.push((packet.view.seq, packet.end())),
             }
         }
-        stretches.retain(|(start, _)| *start != from);
+        stretches.retain(|(start, _)| from.before(*start));
         stretches.reverse();
         stretches
     }
@@ -282,6 +282,7 @@ mod tests {
         assert_eq!(held.stream(Seq(10)), b"ab");
         assert_eq!(held.stream_end(Seq(10)), Seq(12));
         assert_eq!(held.beyond_gap(Seq(10)), [(Seq(14), Seq(16))]);
+        assert_eq!(held.beyond_gap(Seq(11)), [(Seq(14), Seq(16))], "acknowledged in part");
         held.insert(&packet(Seq(12), b"cd"), Seq(10));
         assert_eq!(held.stream(Seq(10)), b"abcdef");
         assert!(held.beyond_gap(Seq(10)).is_empty());

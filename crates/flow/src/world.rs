@@ -92,6 +92,12 @@ pub trait World {
     fn is_dead(&self, node: NodeId) -> bool;
     /// All nodes that serve the flow's VIP.
     fn nodes(&self) -> Vec<NodeId>;
+    /// The node that keeps data of a flow without a node; None if none can.
+    fn keeper(&self) -> Option<NodeId>;
+    /// Has the node keep the packet, if the budget allows it.
+    fn keep(&mut self, node: NodeId, state: &FlowState, packet: &HeldPacket);
+    /// Asks the node for what it keeps of the flow.
+    fn restore(&mut self, node: NodeId);
 
     /// Sends a packet to the first node, which may pass it on to the second.
     fn send_to(

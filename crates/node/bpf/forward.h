@@ -131,8 +131,21 @@ static __always_inline int refuse_without_socket(struct handoff *h, struct sb_ow
 }
 
 /*
+ * Whether the packet's adoption has not been carried out here: it may be under way, or the process that wanted it
+ * has died before it heard of a refusal.
+ */
+static __always_inline int lacks_adoption(const struct sb_owned *flow, const struct handoff *h)
+{
+        __u32 generation = generation_of(h);
+
+        if (!h->payload || !generation || is_over(h))
+                return 0;
+        return !is_owned(flow, h) || (flow->state == SB_OWN_RELEASED && !is_orphan(flow));
+}
+
+/*
  * Takes one more packet of a flow. Without a socket the packet is dropped, and the kernel sends no RST: an
- * adoption may be under way. The switch hears of it only if a request begins.
+ * adoption may be under way. The switch hears of it if the packet has data.
  */
 __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 {
@@ -156,6 +169,10 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 if (is_owned(flow, h) && is_outdated(flow, h)) {
                         count(SB_NODE_OUTDATED);
                         return disown(h, flow, flow->generation, SB_REASON_NONE);
+                }
+                if (lacks_adoption(flow, h)) {
+                        count(SB_NODE_LACKED);
+                        return disown(h, NULL, generation_of(h), SB_REASON_NO_SOCKET);
                 }
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }

@@ -36,6 +36,7 @@
 #include "here.h"
 #include "hidden.h"
 #include "insert.h"
+#include "kept.h"
 #include "kernel.h"
 #include "list.h"
 #include "load.h"
@@ -98,6 +99,10 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return on_release(skb, h);
         case SB_OP_PROBE:
                 return on_probe(skb, h);
+        case SB_OP_KEEP:
+                return on_keep(skb, h);
+        case SB_OP_RESTORE:
+                return on_restore(skb, h);
         case SB_OP_ICMP:
                 count(SB_NODE_ICMP);
                 return deliver(skb, h);
@@ -286,6 +291,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         ended.origin = owned_flow->origin;
         ended.next = owned_flow->next;
         bpf_map_update_elem(&over, &flow, &ended, BPF_ANY);
+        bpf_map_delete_elem(&kept, &flow);
         bpf_map_delete_elem(&owned, &flow);
         return 0;
 }

@@ -14,6 +14,7 @@
 #include "generation.h"
 #include "handoff.h"
 #include "intake.h"
+#include "kept.h"
 #include "kernel.h"
 #include "load.h"
 #include "maps.h"
@@ -226,13 +227,10 @@ static __always_inline int was_served(const struct sb_owned *flow, const struct 
         return flow->state == SB_OWN_RELEASED && flow->reason != SB_REASON_PASSED_ON && is_past(flow, h);
 }
 
-__noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
+static __noinline int say_owner(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow;
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
 
-        if (!h)
-                return TCX_DROP;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (was_served(flow, h))
                 return answer_unowned(h, flow, SB_REASON_SERVED);
         if (!flow)
@@ -245,6 +243,19 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
         sb_copy_v6(flow->switch_address, h->sender);
         count(SB_NODE_OWNED);
         return answer_mark(h, flow, SB_OP_OWNED);
+}
+
+__noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
+{
+        int handled, keeps;
+
+        if (!h)
+                return TCX_DROP;
+        keeps = kept_of(h) != NULL;
+        handled = say_owner(skb, h);
+        if (handled == ANSWER && keeps)
+                h->option.flags |= SB_PROBE_KEPT;
+        return handled;
 }
 
 #endif

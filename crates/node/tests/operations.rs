@@ -7,8 +7,11 @@ use std::time::Instant;
 
 use common::flow::*;
 use common::{Handoff, PATIENCE, Raw, Result, wait_for_counter};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
+use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
-use switchback_wire::{SB_HANDOVER_REQUEST, Seq, sb_reason};
+use switchback_wire::{SB_HANDOVER_REQUEST, SB_PROBE_KEPT, Seq, sb_kept, sb_reason};
 
 #[test]
 fn agent_process() {
@@ -42,6 +45,85 @@ fn data_is_confirmed_once_it_is_there() -> Result<()> {
     assert_eq!(refused, (SB_OP_REFUSED, sb_reason::SB_REASON_NO_SOCKET as u8));
     stranger.say(SB_OP_CONFIRM, 0, b"01234")?;
     assert_eq!(wait_for_counter(world.node(), "drop_no_socket", 1)?, 1);
+    Ok(())
+}
+
+/// A switch that has acknowledged the beginning of a request may die: another one gets it from the node.
+#[test]
+fn the_beginning_of_a_request_is_kept_for_other_switches() -> Result<()> {
+    const HEAD: &[u8] = GET;
+    for v6 in [false, true] {
+        let world = World::up(v6)?;
+        let mut flow = world.flow()?;
+        let start = Seq(flow.handoff.origin);
+        let state = FlowState { generation: Generation::first(3), ..FlowState::at(start, start) };
+        let at = |flow: &Flow<'_>, seq: Seq, data: &[u8]| -> Vec<u8> {
+            Handoff { seq: seq.0, ..flow.handoff }.packet(flags::ACK, data)
+        };
+        let question = |flow: &Flow<'_>, seq: Seq| at(flow, seq, &[]);
+        let unknown = FlowState::at(Seq(0), Seq(0));
+        let probe = ToNode::Probe { next: Generation::NONE };
+
+        // The first packet comes in three versions, and the longest counts.
+        let (first, second) = (at(&flow, start, &HEAD[..9]), at(&flow, start + 9u32, &HEAD[9..20]));
+        for (packet, len) in
+            [(&at(&flow, start, &HEAD[..4]), 4u32), (&first, 9), (&at(&flow, start, b"GE"), 2)]
+        {
+            flow.tell(ToNode::Keep { end: start + len }, &state, packet)?;
+            let (option, inner) = flow.answer()?;
+            assert_eq!((option.op, option.said::<sb_kept>().end), (SB_OP_KEPT as u8, (start + len).to_be()));
+            assert!(TcpView::parse(&inner).is_some_and(|view| view.is_empty() && view.seq == start));
+        }
+        flow.tell(ToNode::Keep { end: start + 20u32 }, &state, &second)?;
+        assert_eq!(flow.answer()?.0.op, SB_OP_KEPT as u8);
+
+        flow.tell(probe, &unknown, &question(&flow, start + 20u32))?;
+        let unowned = flow.answer()?.0;
+        assert_eq!((unowned.op, u32::from(unowned.flags)), (SB_OP_UNOWNED as u8, SB_PROBE_KEPT));
+        for (about, seq, packet) in [(unknown, Seq(5), &first), (state, start + 9u32, &second)] {
+            flow.tell(ToNode::Restore, &about, &question(&flow, seq))?;
+            let (option, inner) = flow.answer()?;
+            assert_eq!((option.op, &inner), (SB_OP_RESTORED as u8, packet));
+            let said: sb_kept = option.said();
+            assert_eq!((FlowState::read(&option), said.end), (state, (start + 20u32).to_be()));
+        }
+        let other = FlowState::at(start + 1u32, start);
+        flow.tell(ToNode::Restore, &other, &question(&flow, start))?;
+        flow.tell(ToNode::Restore, &state, &question(&flow, start + 3u32))?;
+        assert_eq!(wait_for_counter(world.node(), "drop_not_kept", 2)?, 2);
+
+        // The request gets its answer, and the connection ends.
+        flow.request(HEAD)?;
+        flow.tell(probe, &unknown, &question(&flow, start))?;
+        let owned = flow.answer()?.0;
+        assert_eq!((owned.op, u32::from(owned.flags)), (SB_OP_OWNED as u8, SB_PROBE_KEPT));
+        let raw = flow.handoff.packet(flags::RST | flags::ACK, &[]);
+        flow.tell(ToNode::Forward(Reading::None), &state, &raw)?;
+        assert_eq!(flow.answer()?.0.op, SB_OP_CLOSED as u8);
+        flow.tell(probe, &unknown, &question(&flow, start))?;
+        assert_eq!(flow.answer()?.0.flags, 0, "nobody needs it any more");
+    }
+    Ok(())
+}
+
+/// A switch may have died before it heard that an adoption was refused: the next one hears of it when the client sends its
+/// request again.
+#[test]
+fn an_adoption_that_never_was_is_disowned() -> Result<()> {
+    let world = World::up(false)?;
+    let flow = world.flow()?;
+    let generation = Generation::first(3);
+    let start = Seq(flow.handoff.origin);
+    let state = FlowState { generation, ..FlowState::at(start, start + GET.len()) };
+    flow.tell(ToNode::Forward(Reading::None), &state, &flow.packet(GET))?;
+    let (option, inner) = flow.answer()?;
+    assert_eq!((option.op, option.reason), (SB_OP_UNOWNED as u8, sb_reason::SB_REASON_NO_SOCKET as u8));
+    assert_eq!(FlowState::read(&option).generation, generation);
+    assert!(TcpView::parse(&inner).is_some_and(|view| view.is_empty() && view.seq == start));
+    // An acknowledgment needs no answer.
+    flow.tell(ToNode::Forward(Reading::None), &state, &flow.packet(&[]))?;
+    assert_eq!(wait_for_counter(world.node(), "drop_no_socket", 1)?, 1);
+    assert_eq!(world.count("lacked")?, 1);
     Ok(())
 }
 

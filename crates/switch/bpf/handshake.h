@@ -170,7 +170,7 @@ static __noinline int is_successor(struct xdp_md *ctx, const struct packet *p,
                 return 0;
         read_options(ctx, p, &options);
         return cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &settled) != MADE_BY_NOBODY &&
-               !is_over(&p->flow, p->seq);
+               !end_of(&p->flow, p->seq);
 }
 
 static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,

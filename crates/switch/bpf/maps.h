@@ -28,28 +28,33 @@ struct {
         __type(value, struct sb_flow_entry);
 } waiting SEC(".maps");
 
-/*
- * Last connection of a 4-tuple that has ended, by the origin of its entry. A copy of its first packet, whose
- * cookie may still be valid, must not begin it again.
- */
+/* Last connection of a 4-tuple whose entry was removed. */
+struct end {
+        __u32 origin;
+        __u32 in_doubt; /* nodes know whether the connection has ended */
+};
+
+/* A copy of a connection's first packet, whose cookie may still be valid, must not begin it again. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 65536);
         __type(key, struct sb_flow);
-        __type(value, __u32);
+        __type(value, struct end);
 } over SEC(".maps");
 
-static __always_inline void remember_end(const struct sb_flow *flow, __u32 origin)
+static __always_inline void remember_end(const struct sb_flow *flow, __u32 origin, int in_doubt)
 {
-        bpf_map_update_elem(&over, flow, &origin, BPF_ANY);
+        struct end end = {.origin = origin, .in_doubt = in_doubt};
+
+        bpf_map_update_elem(&over, flow, &end, BPF_ANY);
 }
 
-/* Whether the flow's connection with this origin has ended. */
-static __always_inline int is_over(const struct sb_flow *flow, __u32 origin)
+/* How the flow's connection with this origin has ended; NULL if it has not. */
+static __always_inline struct end *end_of(const struct sb_flow *flow, __u32 origin)
 {
-        __u32 *ended = bpf_map_lookup_elem(&over, flow);
+        struct end *end = bpf_map_lookup_elem(&over, flow);
 
-        return ended && *ended == origin;
+        return end && end->origin == origin ? end : NULL;
 }
 
 static __always_inline int has_node(const struct sb_flow_entry *entry)
@@ -63,6 +68,7 @@ enum change_kind {
         CHANGE_REPLACE,
         CHANGE_CREATE,
         CHANGE_REMOVE,  /* the connection has ended */
+        CHANGE_FORGET,  /* the connection may go on, as its nodes say */
         CHANGE_ABANDON, /* removes it from `waiting` only */
         CHANGE_AHEAD,   /* sets `ahead` only: the rest belongs to whoever moves the mark */
 };

@@ -90,7 +90,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         if (option->op == SB_OP_CLOSED) {
                 entry = bpf_map_lookup_elem(&flows, &inner.flow);
                 if (entry && entry->origin == bpf_ntohl(option->payload.flow.origin)) {
-                        remember_end(&inner.flow, bpf_ntohl(option->payload.flow.origin));
+                        remember_end(&inner.flow, bpf_ntohl(option->payload.flow.origin), 0);
                         bpf_map_delete_elem(&flows, &inner.flow);
                         count(SB_SWITCH_CLOSED);
                 }

@@ -73,21 +73,23 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         struct sb_flow_entry entry = {};
         struct sb_tcp_options options;
         enum maker maker;
+        struct end *end;
 
         if (p->flags & SB_TCP_RST)
                 return drop(SB_SWITCH_DROP_FLAGS);
         read_options(ctx, p, &options);
         maker = cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry);
-        if (maker && p->payload && !is_over(&p->flow, p->seq)) {
+        end = end_of(&p->flow, p->seq);
+        if (maker && p->payload && (!end || end->in_doubt)) {
                 if (is_damaged(ctx, p))
                         return drop(SB_SWITCH_DROP_CHECKSUM);
                 entry.origin = p->seq;
                 entry.next = p->seq;
                 entry.begins = p->seq;
                 entry.mode = SB_MODE_HELD;
-                if (maker != MADE_HERE && may_ask(&p->flow, s))
+                if ((maker != MADE_HERE || end) && may_ask(&p->flow, s))
                         entry.mode = SB_MODE_SOUGHT;
-                else if (maker == MADE_ELSEWHERE)
+                else if (maker == MADE_ELSEWHERE || end)
                         return drop(SB_SWITCH_DROP_UNASKED);
                 return begin_flow(ctx, p, &entry);
         }
@@ -115,7 +117,7 @@ static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p
         if (entry && !(entry->contested && is_successor(ctx, p, s, entry->origin)))
                 return on_held(ctx, p, entry);
         if (entry) {
-                remember_end(&p->flow, entry->origin);
+                remember_end(&p->flow, entry->origin, 0);
                 bpf_map_delete_elem(&waiting, &p->flow);
                 count(SB_SWITCH_SUCCEEDED);
         }
@@ -205,7 +207,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         if (!entry)
                 return on_waiting_flow(ctx, p, s);
         if (entry->contested && is_successor(ctx, p, s, entry->origin)) {
-                remember_end(&p->flow, entry->origin);
+                remember_end(&p->flow, entry->origin, 0);
                 bpf_map_delete_elem(&flows, &p->flow);
                 count(SB_SWITCH_SUCCEEDED);
                 return on_waiting_flow(ctx, p, s);
@@ -348,10 +350,10 @@ static __always_inline void remove_from(void *map, const struct change *change)
                 bpf_map_delete_elem(map, &change->flow);
 }
 
-static __always_inline void end(const struct change *change)
+static __always_inline void end(const struct change *change, int in_doubt)
 {
         if (entry_in(&flows, change) || entry_in(&waiting, change))
-                remember_end(&change->flow, change->entry.origin);
+                remember_end(&change->flow, change->entry.origin, in_doubt);
         remove_from(&flows, change);
         remove_from(&waiting, change);
 }
@@ -387,7 +389,10 @@ int apply_changes(void *ctx)
                         create(change);
                         break;
                 case CHANGE_REMOVE:
-                        end(change);
+                        end(change, 0);
+                        break;
+                case CHANGE_FORGET:
+                        end(change, 1);
                         break;
                 case CHANGE_ABANDON:
                         remove_from(&waiting, change);

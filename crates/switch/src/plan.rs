@@ -10,7 +10,7 @@ use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
 use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
-use switchback_wire::handoff::Peers;
+use switchback_wire::handoff::{Peers, source_port};
 use switchback_wire::message::Order;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
@@ -318,6 +318,18 @@ impl Plan {
         let at_vip = self.group_at.iter().filter(|((_, at), _)| *at == vip);
         let nodes: BTreeSet<NodeId> = at_vip.flat_map(|(_, group)| self.groups[*group].nodes()).collect();
         nodes.into_iter().collect()
+    }
+
+    /// The node that keeps data of a flow without a node: one that is not dead, on another machine if there is one.
+    pub fn keeper(&self, flow: &sb_flow, now: Duration) -> Option<NodeId> {
+        let mut nodes = self.nodes_of(flow.vip());
+        nodes.retain(|node| !self.is_dead(*node, now));
+        let is_here = |id: &NodeId| self.node(*id).is_some_and(|node| node.source == Some(node.address));
+        if !nodes.iter().all(is_here) {
+            nodes.retain(|node| !is_here(node));
+        }
+        let place = usize::from(source_port(flow)).checked_rem(nodes.len())?;
+        nodes.get(place).copied()
     }
 
     /// The node with an id.

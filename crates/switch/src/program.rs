@@ -199,6 +199,7 @@ impl Program {
                     Change::Replace(_) | Change::Lock(_) => change_kind::CHANGE_REPLACE,
                     Change::Create(_) => change_kind::CHANGE_CREATE,
                     Change::Remove { .. } => change_kind::CHANGE_REMOVE,
+                    Change::Forget { .. } => change_kind::CHANGE_FORGET,
                     Change::Abandon { .. } => change_kind::CHANGE_ABANDON,
                     Change::Ahead { .. } => change_kind::CHANGE_AHEAD,
                 };

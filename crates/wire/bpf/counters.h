@@ -48,6 +48,8 @@
         X(BUSY, "releases refused because a response was not complete and acknowledged")                     \
         X(OWNED, "probes answered")                                                                          \
         X(CONFIRMED, "switches told that data has arrived")                                                  \
+        X(KEPT, "packets of clients kept, because a switch acknowledges them before a server has them")      \
+        X(RESTORED, "kept packets given to a switch")                                                        \
         X(CURED, "stale sockets removed before an adoption")                                                 \
         X(REFUSED_QUEUE_FULL, "adoptions refused: accept queue full")                                        \
         X(REFUSED_DRAINING, "adoptions refused: the node is draining")                                       \
@@ -78,8 +80,10 @@
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
+        X(DROP_NOT_KEPT, "dropped: question for a packet that is not kept, or not any more")                 \
         X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")                    \
         X(OUTDATED, "answered with what is true: packets of switches that did not know a flow's adoption")   \
+        X(LACKED, "dropped, and the switch told: data of a flow whose adoption was not carried out here")    \
         X(HIDDEN, "dropped: packets to a hidden node that are from no switch")                               \
         X(TOLD_HERE, "packets to the switch of this machine")                                                \
         X(DROP_RING_FULL, "dropped: the switch of this machine does not keep up")                            \

@@ -80,6 +80,16 @@ enum sb_op {
         SB_OP_HELLO = 7,
         /* Question about the node's clock. Inner packet: a header without meaning. */
         SB_OP_SYNC = 9,
+        /*
+         * Order to keep data of the client that the switch is about to acknowledge, up to `end`, for any switch that
+         * asks with RESTORE. Inner packet: the client's.
+         */
+        SB_OP_KEEP = 10,
+        /*
+         * Request for the packet of the client that the node keeps and that begins at the header's sequence number; with
+         * `origin` 0 for the first one that it keeps of any connection of the flow. Inner packet: a header.
+         */
+        SB_OP_RESTORE = 11,
 
         /* From client to node. */
 
@@ -123,8 +133,8 @@ enum sb_op {
         /* Flows that the node has. Inner packet: a header without meaning, and data. */
         SB_OP_FLOWS = 33,
         /*
-         * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for: the flow
-         * is not here. `next` is where its next request begins if the node has released it, else the `origin` of
+         * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for, or of one that has
+         * not been carried out: the flow is not here. `next` is where its next request begins if the node has released it, else the `origin` of
          * the question. Inner packet: header of the question.
          */
         SB_OP_UNOWNED = 30,
@@ -135,6 +145,13 @@ enum sb_op {
         SB_OP_UNREAD = 32,
         /* Answer to SYNC. Inner packet: header of SYNC. */
         SB_OP_SYNCED = 31,
+        /* Answer to KEEP: the node keeps the data. Inner packet: header of KEEP. */
+        SB_OP_KEPT = 35,
+        /*
+         * Answer to RESTORE. The state of the flow is that of the last KEEP; what the node keeps ends at `end`. Inner
+         * packet: the client's, as it came with KEEP.
+         */
+        SB_OP_RESTORED = 36,
         /*
          * The node has given the flow up for another one, which expects it. `next` is that of the adoption
          * that is given up; `requests`, `heads` and `session` are 0. Sent each 50 ms until the other node
@@ -165,7 +182,10 @@ enum sb_reason {
         SB_REASON_NO_LISTENER = 2,
         /* REFUSED, REPORT: the node adopts no flow that it does not have already. */
         SB_REASON_DRAINING = 3,
-        /* REFUSED, RELEASED: the flow has no server here (any more), and its client does not know. */
+        /*
+         * REFUSED, RELEASED: the flow has no server here (any more), and its client does not know. UNOWNED: the node has
+         * not carried out the adoption of a packet with data.
+         */
         SB_REASON_NO_SOCKET = 4,
         /* REFUSED: the kernel has made no socket. */
         SB_REASON_FAILED = 5,
@@ -245,6 +265,8 @@ enum sb_reason {
 #define SB_HELLO_FACTS 0x01
 /* HELLO: the node is to drain, by the order `order`. */
 #define SB_HELLO_DRAIN 0x02
+/* OWNED, UNOWNED as answers to PROBE: the node keeps data of the client, for which RESTORE asks. */
+#define SB_PROBE_KEPT 0x01
 /* FLOWS: the last packet of the list. */
 #define SB_FLOWS_LAST 0x01
 /* DIRECT: the client asks whether the packet arrives. */
@@ -313,9 +335,10 @@ struct sb_flow_state {
         __u8 wscale;
         struct sb_session session;
         /*
-         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of; in RELEASED, and
+         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of, or with NO_SOCKET that
+         * of the packet; in RELEASED, and
          * in REFUSED as the answer to FORWARD and CONFIRM, that of the adoption that follows, 0 if the node was not
-         * the owner. 0 in BUSY, ADOPTED and CONFIRMED.
+         * the owner. 0 in BUSY, ADOPTED, CONFIRMED and KEPT.
          */
         __be32 generation;
 };
@@ -382,6 +405,14 @@ struct sb_move {
         struct sb_flow_state flow;
         /* FNV-1a hash of the other node's name. */
         __be32 target;
+};
+
+/* Data of a client that a node keeps. */
+struct sb_kept {
+        /* State of the flow; the data begins at `next`. */
+        struct sb_flow_state flow;
+        /* Sequence number at which the data ends: in KEEP and KEPT that of the packet, in RESTORED all. */
+        __be32 end;
 };
 
 /* Place in a sequence of FACTS or FLOWS. */
@@ -472,7 +503,7 @@ struct sb_direct {
 union sb_payload {
         /* ADOPT, FORWARD, CONFIRM. */
         struct sb_handover handover;
-        /* ICMP, RELEASED, BUSY, CLOSED, OWNED, UNREAD, UNOWNED. */
+        /* ICMP, RELEASED, BUSY, CLOSED, OWNED, UNREAD, UNOWNED, RESTORE. */
         struct sb_flow_state flow;
         /* RELEASE, PROBE. */
         struct sb_question question;
@@ -482,6 +513,8 @@ union sb_payload {
         struct sb_confirmed confirmed;
         /* MOVE. */
         struct sb_move move;
+        /* KEEP, KEPT, RESTORED. */
+        struct sb_kept kept;
         /* HELLO. */
         struct sb_hello hello;
         /* SYNC, SYNCED. */

@@ -24,6 +24,7 @@ pub const SB_HANDOVER_AHEAD: u32 = 16;
 pub const SB_RELEASE_ABORT: u32 = 1;
 pub const SB_HELLO_FACTS: u32 = 1;
 pub const SB_HELLO_DRAIN: u32 = 2;
+pub const SB_PROBE_KEPT: u32 = 1;
 pub const SB_FLOWS_LAST: u32 = 1;
 pub const SB_DIRECT_ASK: u32 = 1;
 pub const SB_GENEVE_OAM: u32 = 128;
@@ -117,6 +118,8 @@ pub enum sb_op {
     SB_OP_CONFIRM = 6,
     SB_OP_HELLO = 7,
     SB_OP_SYNC = 9,
+    SB_OP_KEEP = 10,
+    SB_OP_RESTORE = 11,
     SB_OP_DIRECT = 8,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
@@ -132,6 +135,8 @@ pub enum sb_op {
     SB_OP_UNOWNED = 30,
     SB_OP_UNREAD = 32,
     SB_OP_SYNCED = 31,
+    SB_OP_KEPT = 35,
+    SB_OP_RESTORED = 36,
     SB_OP_MOVE = 29,
     SB_OP_HEARD = 25,
     SB_OP_GONE = 26,
@@ -223,6 +228,12 @@ pub struct sb_question {
 pub struct sb_move {
     pub flow: sb_flow_state,
     pub target: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_kept {
+    pub flow: sb_flow_state,
+    pub end: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -904,6 +915,10 @@ pub enum NodeCounter {
     Owned,
     #[doc = "switches told that data has arrived"]
     Confirmed,
+    #[doc = "packets of clients kept, because a switch acknowledges them before a server has them"]
+    Kept,
+    #[doc = "kept packets given to a switch"]
+    Restored,
     #[doc = "stale sockets removed before an adoption"]
     Cured,
     #[doc = "adoptions refused: accept queue full"]
@@ -964,10 +979,14 @@ pub enum NodeCounter {
     DropPlain,
     #[doc = "dropped: no socket for a forwarded packet"]
     DropNoSocket,
+    #[doc = "dropped: question for a packet that is not kept, or not any more"]
+    DropNotKept,
     #[doc = "dropped: a delayed adoption, or a stale socket that would not go"]
     DropStale,
     #[doc = "answered with what is true: packets of switches that did not know a flow's adoption"]
     Outdated,
+    #[doc = "dropped, and the switch told: data of a flow whose adoption was not carried out here"]
+    Lacked,
     #[doc = "dropped: packets to a hidden node that are from no switch"]
     Hidden,
     #[doc = "packets to the switch of this machine"]
@@ -1007,7 +1026,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 57] = [
+    pub const ALL: [NodeCounter; 61] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1015,6 +1034,8 @@ impl NodeCounter {
         NodeCounter::Busy,
         NodeCounter::Owned,
         NodeCounter::Confirmed,
+        NodeCounter::Kept,
+        NodeCounter::Restored,
         NodeCounter::Cured,
         NodeCounter::RefusedQueueFull,
         NodeCounter::RefusedDraining,
@@ -1045,8 +1066,10 @@ impl NodeCounter {
         NodeCounter::DropMalformed,
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
+        NodeCounter::DropNotKept,
         NodeCounter::DropStale,
         NodeCounter::Outdated,
+        NodeCounter::Lacked,
         NodeCounter::Hidden,
         NodeCounter::ToldHere,
         NodeCounter::DropRingFull,
@@ -1076,6 +1099,8 @@ impl NodeCounter {
             NodeCounter::Busy => "busy",
             NodeCounter::Owned => "owned",
             NodeCounter::Confirmed => "confirmed",
+            NodeCounter::Kept => "kept",
+            NodeCounter::Restored => "restored",
             NodeCounter::Cured => "cured",
             NodeCounter::RefusedQueueFull => "refused_queue_full",
             NodeCounter::RefusedDraining => "refused_draining",
@@ -1106,8 +1131,10 @@ impl NodeCounter {
             NodeCounter::DropMalformed => "drop_malformed",
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
+            NodeCounter::DropNotKept => "drop_not_kept",
             NodeCounter::DropStale => "drop_stale",
             NodeCounter::Outdated => "outdated",
+            NodeCounter::Lacked => "lacked",
             NodeCounter::Hidden => "hidden",
             NodeCounter::ToldHere => "told_here",
             NodeCounter::DropRingFull => "drop_ring_full",
@@ -1138,6 +1165,8 @@ impl NodeCounter {
             NodeCounter::Busy => "releases refused because a response was not complete and acknowledged",
             NodeCounter::Owned => "probes answered",
             NodeCounter::Confirmed => "switches told that data has arrived",
+            NodeCounter::Kept => "packets of clients kept, because a switch acknowledges them before a server has them",
+            NodeCounter::Restored => "kept packets given to a switch",
             NodeCounter::Cured => "stale sockets removed before an adoption",
             NodeCounter::RefusedQueueFull => "adoptions refused: accept queue full",
             NodeCounter::RefusedDraining => "adoptions refused: the node is draining",
@@ -1168,8 +1197,10 @@ impl NodeCounter {
             NodeCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
+            NodeCounter::DropNotKept => "dropped: question for a packet that is not kept, or not any more",
             NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",
             NodeCounter::Outdated => "answered with what is true: packets of switches that did not know a flow's adoption",
+            NodeCounter::Lacked => "dropped, and the switch told: data of a flow whose adoption was not carried out here",
             NodeCounter::Hidden => "dropped: packets to a hidden node that are from no switch",
             NodeCounter::ToldHere => "packets to the switch of this machine",
             NodeCounter::DropRingFull => "dropped: the switch of this machine does not keep up",
@@ -1312,7 +1343,7 @@ pub enum Reason {
     NoListener = 2,
     #[doc = "REFUSED, REPORT: the node adopts no flow that it does not have already."]
     Draining = 3,
-    #[doc = "REFUSED, RELEASED: the flow has no server here (any more), and its client does not know."]
+    #[doc = "REFUSED, RELEASED: the flow has no server here (any more), and its client does not know. UNOWNED: the node has not carried out the adoption of a packet with data."]
     NoSocket = 4,
     #[doc = "REFUSED: the kernel has made no socket."]
     Failed = 5,
@@ -1356,7 +1387,7 @@ impl Reason {
 }
 
 impl sb_op {
-    pub const ALL: [sb_op; 27] = [
+    pub const ALL: [sb_op; 31] = [
         sb_op::SB_OP_ADOPT,
         sb_op::SB_OP_FORWARD,
         sb_op::SB_OP_RELEASE,
@@ -1365,6 +1396,8 @@ impl sb_op {
         sb_op::SB_OP_CONFIRM,
         sb_op::SB_OP_HELLO,
         sb_op::SB_OP_SYNC,
+        sb_op::SB_OP_KEEP,
+        sb_op::SB_OP_RESTORE,
         sb_op::SB_OP_DIRECT,
         sb_op::SB_OP_ADOPTED,
         sb_op::SB_OP_REFUSED,
@@ -1380,6 +1413,8 @@ impl sb_op {
         sb_op::SB_OP_UNOWNED,
         sb_op::SB_OP_UNREAD,
         sb_op::SB_OP_SYNCED,
+        sb_op::SB_OP_KEPT,
+        sb_op::SB_OP_RESTORED,
         sb_op::SB_OP_MOVE,
         sb_op::SB_OP_HEARD,
         sb_op::SB_OP_GONE,

@@ -135,6 +135,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_confirmed>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_question>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_move>(), size_of::<sb_flow_state>() + 4);
+    assert_eq!(size_of::<sb_kept>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_numbered>(), 4 + 4);
     assert_eq!(size_of::<sb_hello>(), 2 * size_of::<sb_numbered>() + 1 + 3 + 4);
     assert_eq!(size_of::<sb_sync>(), 8 + 2 * 4);

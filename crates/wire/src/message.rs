@@ -103,6 +103,13 @@ pub enum ToNode {
         /// The adoption before which the node is to accept no other one; none if it need not promise anything.
         next: Generation,
     },
+    /// Keep the packet's data.
+    Keep {
+        /// The sequence number at which it ends.
+        end: Seq,
+    },
+    /// Give back what the node keeps, from the packet's sequence number on.
+    Restore,
 }
 
 impl ToNode {
@@ -114,6 +121,8 @@ impl ToNode {
             ToNode::Confirm(_) => sb_op::SB_OP_CONFIRM,
             ToNode::Release { .. } => sb_op::SB_OP_RELEASE,
             ToNode::Probe { .. } => sb_op::SB_OP_PROBE,
+            ToNode::Keep { .. } => sb_op::SB_OP_KEEP,
+            ToNode::Restore => sb_op::SB_OP_RESTORE,
         }
     }
 
@@ -132,6 +141,8 @@ impl ToNode {
             }
             ToNode::Release { abort, next } => (if abort { SB_RELEASE_ABORT } else { 0 }, question(next)),
             ToNode::Probe { next } => (0, question(next)),
+            ToNode::Keep { end } => (0, op.saying(&sb_kept { flow: state, end: end.to_be() })),
+            ToNode::Restore => (0, op.saying(&state)),
         };
         sb_option { flags: flags as u8, ..option }
     }
@@ -150,6 +161,8 @@ impl ToNode {
             sb_op::SB_OP_CONFIRM => ToNode::Confirm(Reading::read(flags, head)),
             sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0, next: next() },
             sb_op::SB_OP_PROBE => ToNode::Probe { next: next() },
+            sb_op::SB_OP_KEEP => ToNode::Keep { end: Seq::from_be(option.said::<sb_kept>().end) },
+            sb_op::SB_OP_RESTORE => ToNode::Restore,
             _ => return None,
         })
     }
@@ -283,7 +296,12 @@ pub enum FromNode {
     /// The flow's socket is gone.
     Closed(FlowState),
     /// The node owns the flow.
-    Owned(FlowState),
+    Owned {
+        /// The state of the flow.
+        state: FlowState,
+        /// Whether the node keeps data of its client.
+        keeps: bool,
+    },
     /// The node refused data, which has to be read again from the mark on.
     Unread(FlowState),
     /// The node does not own the flow.
@@ -296,6 +314,13 @@ pub enum FromNode {
         newest: Generation,
         /// The state of the flow, if the node has released it and another one can go on with it.
         released: Option<FlowState>,
+        /// Whether the node keeps data of its client.
+        keeps: bool,
+    },
+    /// The node has not carried out the adoption of a packet with data.
+    Lacks {
+        /// That adoption.
+        adoption: Generation,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
@@ -322,6 +347,20 @@ pub enum FromNode {
         /// Length in bytes, modulo 2^32.
         bytes: u32,
     },
+    /// The node keeps the data up to this sequence number.
+    Kept {
+        /// The flow and its mark.
+        state: FlowState,
+        /// The end of the data.
+        end: Seq,
+    },
+    /// What the node keeps.
+    Restored {
+        /// The state of the flow, without a node if none had it.
+        state: FlowState,
+        /// The end of all that the node keeps.
+        end: Seq,
+    },
     /// The node's time.
     Synced {
         /// The nonce of the question.
@@ -337,6 +376,8 @@ impl FromNode {
     pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView, packet: &[u8]) -> Option<FromNode> {
         let reason = Reason::from_number(option.reason);
         let clock = || timestamps(packet, view).map(|(_, echo)| echo);
+        let keeps = u32::from(option.flags) & SB_PROBE_KEPT != 0;
+        let end = || Seq::from_be(option.said::<sb_kept>().end);
         Some(match sb_op::from_number(option.op)? {
             sb_op::SB_OP_ADOPTED => FromNode::Adopted { queue: option.said::<sb_outcome>().queue.into() },
             sb_op::SB_OP_REFUSED => {
@@ -354,15 +395,19 @@ impl FromNode {
             }
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
             sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
-            sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
+            sb_op::SB_OP_OWNED => FromNode::Owned { state: FlowState::read(option), keeps },
             sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
             sb_op::SB_OP_UNOWNED => {
                 let state = FlowState::read(option);
+                if reason == Some(Reason::NoSocket) {
+                    return Some(FromNode::Lacks { adoption: state.generation });
+                }
                 FromNode::Unowned {
                     served: reason == Some(Reason::Served),
                     next: state.next,
                     newest: state.generation,
                     released: (reason == Some(Reason::Released)).then_some(state),
+                    keeps,
                 }
             }
             sb_op::SB_OP_CONFIRMED => {
@@ -373,6 +418,8 @@ impl FromNode {
                 target: u32::from_be(option.said::<sb_move>().target),
                 state: FlowState::read(option),
             },
+            sb_op::SB_OP_KEPT => FromNode::Kept { state: FlowState::read(option), end: end() },
+            sb_op::SB_OP_RESTORED => FromNode::Restored { state: FlowState::read(option), end: end() },
             sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option)),
             sb_op::SB_OP_SIZED => {
                 let sb_size { bytes, path, .. } = option.said();
@@ -395,11 +442,13 @@ impl FromNode {
             FromNode::Released { .. } => sb_op::SB_OP_RELEASED,
             FromNode::Busy(_) => sb_op::SB_OP_BUSY,
             FromNode::Closed(_) => sb_op::SB_OP_CLOSED,
-            FromNode::Owned(_) => sb_op::SB_OP_OWNED,
+            FromNode::Owned { .. } => sb_op::SB_OP_OWNED,
             FromNode::Unread(_) => sb_op::SB_OP_UNREAD,
-            FromNode::Unowned { .. } => sb_op::SB_OP_UNOWNED,
+            FromNode::Unowned { .. } | FromNode::Lacks { .. } => sb_op::SB_OP_UNOWNED,
             FromNode::Confirmed { .. } => sb_op::SB_OP_CONFIRMED,
             FromNode::Move { .. } => sb_op::SB_OP_MOVE,
+            FromNode::Kept { .. } => sb_op::SB_OP_KEPT,
+            FromNode::Restored { .. } => sb_op::SB_OP_RESTORED,
             FromNode::Report(_) => sb_op::SB_OP_REPORT,
             FromNode::Sized { .. } => sb_op::SB_OP_SIZED,
             FromNode::Synced { .. } => sb_op::SB_OP_SYNCED,
@@ -410,6 +459,7 @@ impl FromNode {
     /// message does; sequence numbers and clocks are in the inner packet.
     pub fn option(&self) -> sb_option {
         let blank = handoff::blank(self.op());
+        let kept = |keeps: bool| if keeps { SB_PROBE_KEPT as u8 } else { 0 };
         let with_reason = |reason: Option<Reason>, option: sb_option| sb_option {
             reason: reason.map_or(0, Reason::number),
             ..option
@@ -428,16 +478,24 @@ impl FromNode {
                 with_reason(reason, blank.saying(&state))
             }
             FromNode::Busy(reason) => with_reason(reason, blank),
-            FromNode::Closed(state) | FromNode::Owned(state) | FromNode::Unread(state) => {
-                state.option(self.op())
+            FromNode::Closed(state) | FromNode::Unread(state) => state.option(self.op()),
+            FromNode::Owned { state, keeps } => sb_option { flags: kept(keeps), ..state.option(self.op()) },
+            FromNode::Unowned { released: Some(state), keeps, .. } => {
+                let option = sb_option { flags: kept(keeps), ..state.option(self.op()) };
+                with_reason(Some(Reason::Released), option)
             }
-            FromNode::Unowned { released: Some(state), .. } => {
-                with_reason(Some(Reason::Released), state.option(self.op()))
-            }
-            FromNode::Unowned { served, next, newest, released: None } => {
+            FromNode::Unowned { served, next, newest, released: None, keeps } => {
                 let (next, generation) = (next.to_be(), newest.to_be());
                 let state = sb_flow_state { next, generation, ..Default::default() };
-                with_reason(served.then_some(Reason::Served), blank.saying(&state))
+                let option = sb_option { flags: kept(keeps), ..blank.saying(&state) };
+                with_reason(served.then_some(Reason::Served), option)
+            }
+            FromNode::Lacks { adoption } => {
+                let state = sb_flow_state { generation: adoption.to_be(), ..Default::default() };
+                with_reason(Some(Reason::NoSocket), blank.saying(&state))
+            }
+            FromNode::Kept { state, end } | FromNode::Restored { state, end } => {
+                blank.saying(&sb_kept { flow: state.to_wire(), end: end.to_be() })
             }
             FromNode::Confirmed { arrived, .. } => {
                 blank.saying(&sb_confirmed { arrived: arrived.to_be(), ..Default::default() })
@@ -488,6 +546,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_be_kept_has_an_end() {
+        let state = FlowState::at(Seq(1), Seq(7));
+        for message in [ToNode::Keep { end: Seq(90) }, ToNode::Restore] {
+            let option = message.option(&state);
+            assert_eq!((ToNode::read(&option), FlowState::read(&option)), (Some(message), state));
+        }
+        let option = ToNode::Keep { end: Seq(90) }.option(&state);
+        assert_eq!(option.said::<sb_kept>().end, 90u32.to_be());
+    }
+
+    #[test]
     fn questions_announce_an_adoption() {
         let next = Generation::first(3).successor(4);
         for message in [ToNode::Release { abort: true, next }, ToNode::Probe { next }] {
@@ -512,15 +581,19 @@ mod tests {
             FromNode::Released { next, reason: Some(Reason::Responding), sent: Seq(2), clock: None },
             FromNode::Busy(None),
             FromNode::Closed(state),
-            FromNode::Owned(state),
+            FromNode::Owned { state, keeps: true },
             FromNode::Unread(state),
-            FromNode::Unowned { served: true, next: Seq(7), newest: next, released: None },
+            FromNode::Unowned { served: true, next: Seq(7), newest: next, released: None, keeps: false },
+            FromNode::Lacks { adoption: next },
             FromNode::Unowned {
                 served: false,
                 next: state.next,
                 newest: state.generation,
                 released: Some(state),
+                keeps: true,
             },
+            FromNode::Kept { state, end: Seq(9) },
+            FromNode::Restored { state, end: Seq(90) },
             FromNode::Confirmed { arrived: Seq(9), sent: Seq(2), clock: None },
             FromNode::Move { target: 9, state },
             FromNode::Sized { path: 3, bytes: 70_000 },

@@ -84,9 +84,10 @@ impl Change {
         match *self {
             Change::Replace(entry) | Change::Create(entry) => entry.encode(),
             Change::Lock(entry) => sb_flow_entry { locked: 1, ..entry.encode() },
-            Change::Remove { origin } | Change::Abandon { origin } | Change::Ahead { origin } => {
-                sb_flow_entry { origin: origin.0, ..Default::default() }
-            }
+            Change::Remove { origin }
+            | Change::Forget { origin }
+            | Change::Abandon { origin }
+            | Change::Ahead { origin } => sb_flow_entry { origin: origin.0, ..Default::default() },
         }
     }
 }

@@ -50,11 +50,6 @@ impl Asking {
                     None => State::Asking(self),
                 }
             }
-            Event::Unowned { node, origin, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
-            {
-                world.seek_owner(None, connection).unwrap_or(State::Asking(self))
-            }
             Event::Unread(said)
                 if said.mark.next.before(connection.entry.mark.next) && connection.entry.is_of_same(said) =>
             {

@@ -91,13 +91,6 @@ impl Assembling {
                     None => State::Assembling(self),
                 }
             }
-            Event::Unowned { node, origin, newest, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin)
-                    && newest.is_newer(connection.entry.generation)
-                    && !world.rank().is_alone =>
-            {
-                world.seek_owner(None, connection).unwrap_or(State::Assembling(self))
-            }
             Event::Unowned { node, origin, next, .. }
                 if (node, origin) == (connection.entry.node, connection.entry.origin)
                     && connection.entry.mark.next.before(next) =>

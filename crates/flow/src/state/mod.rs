@@ -23,6 +23,7 @@ use switchback_wire::packet::TcpView;
 use crate::NodeId;
 use crate::connection::Connection;
 use crate::entry::Entry;
+use crate::held::HeldPacket;
 use crate::request::InProgress;
 use crate::world::World;
 pub use adopting::Adopting;
@@ -70,6 +71,17 @@ pub enum Event<'a> {
         newest: Generation,
         /// The node's state of the flow, if another node can go on with it.
         released: Option<&'a FlowState>,
+        /// The node keeps data of the client.
+        keeps: bool,
+    },
+    /// A node gives back a packet that it has kept.
+    Restored {
+        /// That node.
+        node: NodeId,
+        /// The state of the flow.
+        state: &'a FlowState,
+        /// The packet.
+        packet: &'a HeldPacket,
     },
 }
 
@@ -174,6 +186,11 @@ impl State {
         matches!(self, State::Releasing(_) | State::Adopting(_) | State::Delivering(_) | State::Asking(_))
     }
 
+    /// Nothing is known of the flow before its nodes answer.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, State::Seeking(state) if state.is_unknown())
+    }
+
     /// Sequence number of the packet that the node was last asked with.
     pub fn question_seq(&self, connection: &Connection) -> Seq {
         let mark = connection.entry.mark.next;
@@ -222,7 +239,8 @@ impl State {
     }
 
     fn is_stalled(&self, connection: &Connection, world: &dyn World) -> bool {
-        // What one of several switches has acknowledged is lost with it, so it does that only for the rest of a head.
+        // What one of several switches has acknowledged does not come again to another one, which would not hear of the
+        // request. So it does that only for the rest of a head, whose end is still to come.
         if !world.rank().is_alone && !matches!(self, State::Assembling(_)) {
             return false;
         }

@@ -122,7 +122,9 @@ impl dyn World + '_ {
         // The client of one of several switches has to need it.
         let may_acknowledge = self.rank().is_alone || connection.is_repeating();
         let stalled = complete && is_stalled && may_acknowledge;
-        let acknowledgment = if stalled { connection.acknowledge(&flow, request, now) } else { None };
+        // A whole request is acknowledged by a lone switch only, and lost with it.
+        let is_safe = stalled && (request.is_some() || self.has_kept(connection));
+        let acknowledgment = if is_safe { connection.acknowledge(&flow, request, now) } else { None };
         if acknowledgment.is_some() {
             self.count(Count::Acknowledged);
             self.change(Change::Ahead { origin: connection.entry.origin });
@@ -130,6 +132,17 @@ impl dyn World + '_ {
         if let Some(packet) = connection.report_gap(&flow, arrived, now).or(acknowledgment) {
             self.to_client(&packet);
         }
+    }
+
+    /// Has a node keep the beginning of a request; true if it has all that is here.
+    fn has_kept(&mut self, connection: &mut Connection) -> bool {
+        let node = if connection.has_node() { Some(connection.entry.node) } else { self.keeper() };
+        let Some(node) = node else { return false };
+        let state = connection.entry.flow_state();
+        for packet in connection.to_be_kept(node, self.now()) {
+            self.keep(node, &state, &packet);
+        }
+        connection.is_kept()
     }
 
     /// Writes the entry, unless the program has moved the mark further meanwhile.

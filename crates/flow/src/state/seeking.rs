@@ -12,6 +12,7 @@ use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::entry::{Entry, Mode};
+use crate::held::HeldPacket;
 use crate::question::Question;
 use crate::world::{Count, World};
 
@@ -40,6 +41,8 @@ enum Kind {
         due: Duration,
         /// The latest entry of nodes that have released the flow.
         released: Option<Entry>,
+        /// A node that keeps data of the client.
+        keeper: Option<NodeId>,
     },
 }
 
@@ -56,7 +59,10 @@ impl Kind {
 impl Seeking {
     /// Data of an unknown flow waits for the answer to this question.
     pub fn unknown(question: Question, now: Duration) -> State {
-        State::Seeking(Seeking { question, kind: Kind::Unknown { due: now + ANSWER_WAIT, released: None } })
+        State::Seeking(Seeking {
+            question,
+            kind: Kind::Unknown { due: now + ANSWER_WAIT, released: None, keeper: None },
+        })
     }
 
     /// Asks about a request that another process may have given to a node.
@@ -101,6 +107,7 @@ impl Seeking {
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
+        self.note_keeper(&event);
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Unowned { node, origin, seq, served, newest, .. }
@@ -131,7 +138,19 @@ impl Seeking {
             {
                 self.rule_out(node, connection, world)
             }
-            Event::Owned { node, state, view } => world.recover_with_data(state, node, view, connection),
+            Event::Owned { node, state, view } => {
+                let recovered = world.recover_with_data(state, node, view, connection);
+                self.restore(world);
+                recovered
+            }
+            Event::Restored { node, state, packet }
+                if self.is_unknown() && self.question.nodes.is_empty() =>
+            {
+                match world.entry_of_node(state, node) {
+                    Some(entry) => go_on_with(entry, Some(packet), connection, world),
+                    None => State::Over,
+                }
+            }
             _ => State::Seeking(self),
         }
     }
@@ -190,13 +209,37 @@ impl Seeking {
                 Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Late(_) => world.answer(&Reply::Status(408), false, connection),
-            Kind::Unknown { released: Some(entry), .. } => go_on_with(entry, connection, world),
-            Kind::Unknown { released: None, .. } => State::Over,
+            Kind::Unknown { released: Some(entry), .. } => {
+                let state = go_on_with(entry, None, connection, world);
+                self.restore(world);
+                state
+            }
+            Kind::Unknown { keeper: Some(_), .. } => {
+                self.restore(world);
+                State::Seeking(self)
+            }
+            Kind::Unknown { .. } => State::Over,
         }
     }
 
-    fn is_unknown(&self) -> bool {
+    pub(super) fn is_unknown(&self) -> bool {
         matches!(self.kind, Kind::Unknown { .. })
+    }
+
+    /// A node says that it keeps data of the client.
+    fn note_keeper(&mut self, event: &Event<'_>) {
+        if let Event::Unowned { node, keeps: true, .. } = event
+            && let Kind::Unknown { keeper, .. } = &mut self.kind
+        {
+            *keeper = Some(*node);
+        }
+    }
+
+    /// Asks for what is kept of the client's.
+    fn restore(&self, world: &mut dyn World) {
+        if let Kind::Unknown { keeper: Some(node), .. } = self.kind {
+            world.restore(node);
+        }
     }
 
     /// A node has released the flow in this state.
@@ -220,14 +263,22 @@ fn end_served(connection: &Connection, world: &mut dyn World) -> State {
     State::Over
 }
 
-/// Takes up a flow that no node owns: the switch that had it released may have gone. All nodes are asked again, with the
-/// flow's origin.
-fn go_on_with(entry: Entry, connection: &mut Connection, world: &mut dyn World) -> State {
+/// Takes up a flow that no node owns: the switch that had it released, or that had its first packet kept, may have gone.
+/// All nodes are asked again, with the flow's origin.
+fn go_on_with(
+    entry: Entry,
+    restored: Option<&HeldPacket>,
+    connection: &mut Connection,
+    world: &mut dyn World,
+) -> State {
     let Some((view, _)) = connection.question(world.flow(), None) else { return State::Over };
     let entry = Entry { mode: Mode::Sought, ..entry };
     let Some(entry) = world.recover(entry.origin, Some(entry), &view) else { return State::Over };
     connection.entry = entry;
     connection.held.take_until(entry.mark.next);
+    if let Some(packet) = restored {
+        connection.restore(packet, None);
+    }
     match connection.held.is_empty() {
         true => State::Over,
         false => Seeking::ask(connection, world),

@@ -28,6 +28,7 @@ impl Event<'_> {
             Event::Unread(_) => "UNREAD",
             Event::Owned { .. } => "OWNED",
             Event::Unowned { .. } => "UNOWNED",
+            Event::Restored { .. } => "RESTORED",
             Event::Reply(FromNode::Adopted { .. }) => "ADOPTED",
             Event::Reply(FromNode::Refused { .. }) => "REFUSED",
             Event::Reply(FromNode::Released { .. }) => "RELEASED",
@@ -47,10 +48,6 @@ const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Over"]
 /// A request goes to another node.
 const CHOOSE: &[&str] = &["Seeking", "Adopting", "Crowded", "Over"];
 
-/// As `READ_ON`, or another switch has given the flow away.
-const OWNERLESS: &[&str] =
-    &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
-
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
 pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Assembling", "data", READ),
@@ -58,10 +55,11 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Assembling", "CONFIRMED", READ_ON),
     ("Assembling", "UNREAD", READ_ON),
     ("Assembling", "OWNED", READ),
-    ("Assembling", "UNOWNED", OWNERLESS),
+    ("Assembling", "UNOWNED", READ),
     ("Seeking", "deadline", BEGIN),
     ("Seeking", "UNOWNED", BEGIN),
     ("Seeking", "OWNED", BEGIN),
+    ("Seeking", "RESTORED", BEGIN),
     ("Releasing", "deadline", BEGIN),
     ("Releasing", "RELEASED", BEGIN),
     ("Releasing", "BUSY", READ_ON),
@@ -79,7 +77,6 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Asking", "deadline", &["Over"]),
     ("Asking", "OWNED", READ_ON),
     ("Asking", "UNREAD", READ_ON),
-    ("Asking", "UNOWNED", OWNERLESS),
     ("Crowded", "deadline", CHOOSE),
     ("Crowded", "OWNED", READ),
 ];

@@ -9,6 +9,8 @@ use std::time::Instant;
 use nix::sys::socket::sockopt;
 use nix::sys::time::TimeVal;
 use switchback_lab::{Host, Lab};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::ToNode;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::{SB_HANDOVER_REQUEST, SB_RELEASE_ABORT, sb_op, sb_option};
 
@@ -99,6 +101,12 @@ impl Flow<'_> {
     /// Sends the client's data, or an acknowledgment, as `op`.
     pub fn say(&self, op: sb_op, more_flags: u32, data: &[u8]) -> Result<()> {
         self.world.raw.send(self.world.node().ipv4().into(), &self.handed_over(op, more_flags, data))
+    }
+
+    /// Sends any message about the flow with the packet.
+    pub fn tell(&self, message: ToNode, state: &FlowState, inner: &[u8]) -> Result<()> {
+        let (switch, node) = (self.world.lab.switch(0).ipv4().into(), self.world.node().ipv4().into());
+        self.world.raw.send(node, &self.handoff.encode_option(message.option(state), (switch, node), inner))
     }
 
     /// Sends any packet about the flow, with this position in it.

@@ -187,6 +187,20 @@ impl Handoff {
         self.encode_at(op, switch, node, &view, inner)
     }
 
+    /// Likewise with any option.
+    pub fn encode_option(
+        &self,
+        option: sb_option,
+        (switch, node): (IpAddr, IpAddr),
+        inner: &[u8],
+    ) -> Vec<u8> {
+        let view = TcpView::parse(inner).expect("made by `packet`");
+        let mut out = Vec::new();
+        let way = Way::to_node(peers(switch, node));
+        handoff::encode(&mut out, &self.key, &way, &self.flow, option, &view, inner);
+        out
+    }
+
     /// Likewise any packet about the flow, with this position in it.
     pub fn encode_at(
         &self,

@@ -59,7 +59,7 @@ impl Dispatcher {
     }
 
     /// Handles held data of the client.
-    fn on_data(&mut self, at: Moment<'_>, flow: &sb_flow, pending: Pending, view: &TcpView) {
+    pub(super) fn on_data(&mut self, at: Moment<'_>, flow: &sb_flow, pending: Pending, view: &TcpView) {
         let Pending { mut connection, state } = pending;
         let mut world = self.world(at, flow);
         let state = state.on(Event::Data, &mut connection, &mut world);

@@ -8,9 +8,11 @@
 //! lost with this process (docs/decisions/0007).
 
 mod answered;
+mod budget;
 mod choice;
 mod events;
 mod flows;
+mod kept;
 mod listing;
 mod observed;
 mod output;
@@ -48,6 +50,7 @@ use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answered::AnsweredFlows;
+use budget::Budget;
 use flows::PendingFlows;
 use listing::Lists;
 use observed::Arrival;
@@ -95,7 +98,8 @@ pub struct Dispatcher {
     answered: AnsweredFlows,
     recent: Recent<Entry>,
     probed: Recent<seeking::Probed>,
-    budget: seeking::Budget,
+    probes: Budget,
+    keeps: Budget,
     sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
     /// Whether requests have an observer.
@@ -119,7 +123,8 @@ impl Dispatcher {
             answered: AnsweredFlows::default(),
             recent: Recent::new(RECENT),
             probed: Recent::new(seeking::REMEMBERED),
-            budget: seeking::Budget::default(),
+            probes: Budget::new(seeking::PROBES),
+            keeps: Budget::new(kept::KEEPS),
             sizes: Sizes::default(),
             random,
             observes: false,

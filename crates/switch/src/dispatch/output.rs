@@ -59,7 +59,11 @@ impl Output {
     pub fn removes(&self, flow: &sb_flow, origin: Seq) -> bool {
         let mut changes = self.changes.iter().chain(&self.moves);
         let last = changes.rfind(|(changed, _)| changed == flow);
-        matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)
+        let removed = match last {
+            Some((_, Change::Remove { origin } | Change::Forget { origin })) => Some(*origin),
+            _ => None,
+        };
+        removed == Some(origin)
     }
 
     /// Adds a handoff packet to a node, and possibly to a second candidate.

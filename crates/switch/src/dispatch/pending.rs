@@ -45,6 +45,11 @@ impl Pending {
         self.connection.hold(packet, self.state.request_mut().map(InProgress::held));
     }
 
+    /// Holds the new data of a packet that a node has kept.
+    pub fn restore(&mut self, packet: &HeldPacket) {
+        self.connection.restore(packet, self.state.request_mut().map(InProgress::held));
+    }
+
     /// Sequence number of the first byte that waits for a node.
     pub(super) fn first_waiting(&self) -> Seq {
         self.state.request().map_or(self.connection.entry.mark.next, |request| request.start.mark.next)

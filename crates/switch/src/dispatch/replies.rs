@@ -35,14 +35,23 @@ impl Dispatcher {
             }
             FromNode::Synced { nonce, clock } => self.on_synced(at.now, node, nonce, clock),
             FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
-            FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
+            FromNode::Owned { state, keeps } => {
+                self.on_owned(at, flow, node, &state, packet, view);
+                self.ask_if_kept(at, flow, (node, keeps));
+            }
             FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
-            FromNode::Unowned { served, next, newest, released } => {
+            FromNode::Unowned { served, next, newest, released, keeps } => {
                 let (seq, origin) = (view.seq, origin());
                 let released = released.as_ref();
-                let unowned = Event::Unowned { node, origin, seq, served, next, newest, released };
+                let unowned = Event::Unowned { node, origin, seq, served, next, newest, released, keeps };
                 self.on_unowned(at, flow, unowned, packet, &view);
+                self.ask_if_kept(at, flow, (node, keeps));
             }
+            FromNode::Lacks { adoption } => {
+                self.on_lacked(at, flow, (node, origin(), adoption), packet, &view);
+            }
+            FromNode::Kept { state, end } => self.on_kept(at, flow, node, &state, (view.seq, end)),
+            FromNode::Restored { state, end } => self.on_restored(at, flow, node, (&state, end), packet),
             FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
             // The program handles the ones that arrive from the network.
             FromNode::Closed(state) => self.forget(flow, state.origin),

@@ -13,6 +13,7 @@ use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::{Seq, sb_flow};
 
+use super::budget::Rate;
 use super::pending::Pending;
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
@@ -23,10 +24,8 @@ use switchback_flow::held::HeldPacket;
 use switchback_flow::question::Question;
 use switchback_flow::state::{Event, Seeking, State};
 
-/// PROBEs that a switch sends in a second.
-const PROBES_PER_SECOND: u32 = 100_000;
-/// Time whose PROBEs may be sent at once.
-const BURST: Duration = Duration::from_millis(100);
+/// PROBEs that a switch sends.
+pub const PROBES: Rate = Rate { per_second: 100_000 };
 /// Time after which nodes are asked again about a flow, if its client retransmits.
 const ROUND: Duration = Duration::from_millis(100);
 /// Time after which an unknown flow without an owner is reset.
@@ -39,7 +38,7 @@ pub const REMEMBERED: Duration = Duration::from_secs(4);
 
 /// PROBEs that may be sent in this time.
 pub const fn probes_in(time: Duration) -> u32 {
-    (time.as_micros() as u64 * PROBES_PER_SECOND as u64 / 1_000_000) as u32
+    PROBES.in_time(time)
 }
 
 /// Questions about an unknown flow.
@@ -51,36 +50,6 @@ pub struct Probed {
     last: Duration,
     /// Nodes that have not answered the last question.
     unanswered: usize,
-}
-
-/// PROBEs that may be sent now.
-#[derive(Debug)]
-pub struct Budget {
-    left: u32,
-    at: Duration,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget { left: Budget::MOST, at: Duration::ZERO }
-    }
-}
-
-impl Budget {
-    const MOST: u32 = probes_in(BURST);
-
-    /// Takes all `count` PROBEs from the budget, or none. What has no data may not take the last half.
-    fn take(&mut self, count: usize, has_data: bool, now: Duration) -> bool {
-        let more = probes_in(now.saturating_sub(self.at).min(BURST));
-        if more > 0 {
-            self.left = (self.left + more).min(Budget::MOST);
-            self.at = now;
-        }
-        let kept = if has_data { 0 } else { Budget::MOST / 2 };
-        let enough = count <= self.left.saturating_sub(kept) as usize;
-        self.left -= if enough { count as u32 } else { 0 };
-        enough
-    }
 }
 
 impl Dispatcher {
@@ -186,7 +155,7 @@ impl Dispatcher {
         question: &mut Question,
     ) -> bool {
         question.nodes.retain(|node| !self.plan.is_dead(*node, at.now));
-        if !self.budget.take(question.nodes.len(), !view.is_empty(), at.now) {
+        if !self.probes.take(question.nodes.len(), !view.is_empty(), at.now) {
             self.stats.unasked += 1;
             return false;
         }
@@ -222,21 +191,60 @@ impl Dispatcher {
             }
             self.probed.insert(*flow, probed);
         }
-        if let Some(pending) = self.pending.take(flow) {
-            self.step(at, flow, pending, unowned);
-        } else if let Some(outdated) = self.outdated_by(at, flow, &unowned) {
-            // What comes next is of an unknown flow: if no node owns it, it goes on from where it was released.
-            self.forget(flow, outdated.origin);
-            self.ask_about_unknown(at, flow, packet, view);
+        match self.believed(at, flow) {
+            Some(entry) if self.is_refuted(flow, &entry, &unowned) => {
+                self.begin_anew(at, flow, entry.origin, packet, view);
+            }
+            _ => {
+                if let Some(pending) = self.pending.take(flow) {
+                    self.step(at, flow, pending, unowned);
+                }
+            }
         }
     }
 
-    /// The flow's entry, if its node has released the flow since it adopted it.
-    fn outdated_by(&self, at: Moment<'_>, flow: &sb_flow, unowned: &Event<'_>) -> Option<Entry> {
-        let Event::Unowned { node, origin, newest, .. } = *unowned else { return None };
-        let known = self.current(at, flow)?;
-        let is_its = known.has_node() && (known.node, known.origin) == (node, origin);
-        (is_its && !self.plan.rank.is_alone && newest.is_newer(known.generation)).then_some(known)
+    /// Handles a node's answer that it has not carried out the adoption that the flow's entry says: the process that asked it
+    /// to may have died before the answer.
+    pub(super) fn on_lacked(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        said: (NodeId, Seq, Generation),
+        packet: &[u8],
+        view: &TcpView,
+    ) {
+        let is_said = |entry: &Entry| (entry.node, entry.origin, entry.generation) == said;
+        if let Some(entry) = self.believed(at, flow).filter(is_said) {
+            self.begin_anew(at, flow, entry.origin, packet, view);
+        }
+    }
+
+    /// The entry of a flow that a node is believed to have, and is not being asked to take.
+    fn believed(&self, at: Moment<'_>, flow: &sb_flow) -> Option<Entry> {
+        let entry = match self.pending.get(flow) {
+            Some(Pending { state: State::Adopting(_) | State::Delivering(_), .. }) => None,
+            Some(pending) => Some(pending.connection.entry),
+            None => self.current(at, flow),
+        };
+        entry.filter(Entry::has_node)
+    }
+
+    /// Whether the node of the entry says that it does not have the flow, and knows better: another switch has given it to
+    /// another node since, or the adoption has never been.
+    fn is_refuted(&self, flow: &sb_flow, entry: &Entry, unowned: &Event<'_>) -> bool {
+        let Event::Unowned { node, origin, newest, .. } = *unowned else { return false };
+        let is_asked = matches!(self.pending.get(flow), Some(Pending { state: State::Asking(_), .. }));
+        let is_its = (entry.node, entry.origin) == (node, origin);
+        is_its && !self.plan.rank.is_alone && (is_asked || newest.is_newer(entry.generation))
+    }
+
+    /// Forgets what is known of a flow. Its client sends again what is held, or a node keeps it; if no node has the flow, it
+    /// goes on from where one has released it.
+    fn begin_anew(&mut self, at: Moment<'_>, flow: &sb_flow, origin: Seq, packet: &[u8], view: &TcpView) {
+        self.pending.take(flow);
+        self.output.change(flow, Change::Forget { origin });
+        self.recent.remove(flow);
+        self.ask_about_unknown(at, flow, packet, view);
     }
 
     /// Handles a node's answer that it owns the flow.
@@ -298,24 +306,5 @@ impl Dispatcher {
         self.output.change(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
         Some(entry)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_is_asked_than_the_budget_allows() {
-        let mut budget = Budget::default();
-        let mut sent = 0;
-        for ms in 0..10_000 {
-            for _ in 0..100 {
-                sent += if budget.take(1024, true, Duration::from_millis(ms)) { 1024 } else { 0 };
-            }
-        }
-        assert!(!budget.take(1, false, Duration::from_secs(10)), "data goes before acknowledgments");
-        let most = 10 * PROBES_PER_SECOND + Budget::MOST;
-        assert!((most - 2 * 1024..=most).contains(&sent), "{sent} of {most}");
     }
 }

@@ -103,6 +103,18 @@ impl World for FlowWorld<'_> {
         self.dispatcher.plan.nodes_of(self.flow.vip())
     }
 
+    fn keeper(&self) -> Option<NodeId> {
+        self.dispatcher.plan.keeper(self.flow, self.at.now)
+    }
+
+    fn keep(&mut self, node: NodeId, state: &FlowState, packet: &HeldPacket) {
+        self.dispatcher.have_kept(self.at, self.flow, node, state, packet);
+    }
+
+    fn restore(&mut self, node: NodeId) {
+        self.dispatcher.ask_for_kept(self.flow, node, None);
+    }
+
     fn send_to(
         &mut self,
         nodes: (NodeId, Option<NodeId>),

@@ -200,6 +200,20 @@ impl Flows<'_> {
                 bench.put(&known.flow, &sb_owned { origin: known.seq, ..owned });
                 self.say(&known, SB_OP_CONFIRM, 0, b"\n");
             }
+            Kept => self.say_of_next(SB_OP_KEEP, 0, REQUEST),
+            Restored => {
+                let known = self.next();
+                self.say(&known, SB_OP_KEEP, 0, REQUEST);
+                self.say(&known, SB_OP_RESTORE, 0, b"");
+            }
+            DropNotKept => self.say_of_next(SB_OP_RESTORE, 0, b""),
+            Lacked => {
+                let known = self.next();
+                let generation = Generation::first(1).to_be();
+                let option =
+                    known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.generation = generation);
+                bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
+            }
             Cured => {
                 let mut known = self.answered();
                 known.seq += 1 << 20;

@@ -223,6 +223,8 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
         SB_OP_RELEASE,
         SB_OP_PROBE,
         SB_OP_CONFIRM,
+        SB_OP_KEEP,
+        SB_OP_RESTORE,
         SB_OP_ICMP,
         SB_OP_HELLO,
         SB_OP_SYNC,
@@ -252,7 +254,8 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
         said.flow.requests = (any as u16).to_be();
         said.flow.heads = random.next() as u32;
         said.flow.session = random_session(random);
-        said.flow.origin = near(random, known.seq).to_be();
+        let near_origin = near(random, known.seq).to_be();
+        said.flow.origin = random.pick(&[0, near_origin, near_origin, near_origin]);
         said.flow.next = near(random, known.seq).to_be();
         said.flow.framing = random.pick(&[0, 0, SB_FRAMING_BODY | SB_FRAMING_SKIP, any as u16]).to_be();
         said.flow.left = random.pick(&[0, 0, 1000, any as u32]).to_be();

@@ -9,9 +9,9 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS,
-    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq, address_bytes, address_from,
-    handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned,
-    sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_OPTION_TYPE, SB_PROBE_KEPT, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq, address_bytes,
+    address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option,
+    sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -408,9 +408,12 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     assert!(answer.is_signed(&SIGN, node), "the tag of the answer");
     let said = &answer.option;
     assert!(said.version == asked.option.version && said.version <= SB_VERSION, "the version");
-    assert_eq!(said.flags, 0, "flags");
+    let may_keep = asked.op() == Some(SB_OP_PROBE);
+    let flags = u32::from(said.flags);
+    assert!(flags == 0 || may_keep && flags == SB_PROBE_KEPT, "flags");
     let has_generation =
-        [SB_OP_OWNED, SB_OP_UNREAD, SB_OP_UNOWNED, SB_OP_RELEASED, SB_OP_REFUSED].map(|op| op as u8);
+        [SB_OP_OWNED, SB_OP_UNREAD, SB_OP_UNOWNED, SB_OP_RELEASED, SB_OP_REFUSED, SB_OP_RESTORED]
+            .map(|op| op as u8);
     let generation = said.flow_state().generation;
     assert!(generation == 0 || has_generation.contains(&said.op), "a generation that means nothing");
     assert!(answer.second.is_none(), "an answer with a second candidate");
@@ -437,7 +440,9 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     let (question, said) = (asked.op().expect("an unknown operation is answered"), answer.op());
     let whole = said == Some(SB_OP_REFUSED)
         || said == Some(SB_OP_OWNED) && matches!(question, SB_OP_FORWARD | SB_OP_CONFIRM);
-    assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
+    // A kept packet may be any that came before.
+    let is_kept = said == Some(SB_OP_RESTORED);
+    assert!(is_kept || inner[answer.view.data..] == *(if whole { data } else { &[] }), "the client's data");
     let has_adoption = asked.option.flow_state().generation != 0;
     let fits = match question {
         SB_OP_ADOPT | SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_RELEASE if said == Some(SB_OP_OWNED) => {
@@ -450,6 +455,8 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
         SB_OP_CONFIRM => matches!(said, Some(SB_OP_CONFIRMED | SB_OP_REFUSED | SB_OP_UNREAD)),
         SB_OP_RELEASE => matches!(said, Some(SB_OP_RELEASED | SB_OP_BUSY | SB_OP_UNREAD)),
         SB_OP_PROBE => matches!(said, Some(SB_OP_OWNED | SB_OP_UNOWNED)),
+        SB_OP_KEEP => said == Some(SB_OP_KEPT) && !data.is_empty(),
+        SB_OP_RESTORE => is_kept,
         SB_OP_SYNC => said == Some(SB_OP_SYNCED),
         _ => false,
     };
@@ -457,9 +464,9 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     if matches!(said, Some(SB_OP_OWNED | SB_OP_UNREAD)) {
         check_mark(&answer.option, after.expect("a flow that is here"));
     }
-    assert_eq!(answer.view.seq, asked.view.seq, "the position in the flow");
+    assert!(is_kept || answer.view.seq == asked.view.seq, "the position in the flow");
     let goes_on = matches!(said, Some(SB_OP_RELEASED | SB_OP_CONFIRMED));
-    assert!(goes_on || answer.view.ack == asked.view.ack, "the acknowledgment");
+    assert!(goes_on || is_kept || answer.view.ack == asked.view.ack, "the acknowledgment");
 }
 
 /// Checks that a switch can make its flow entry from the answer.

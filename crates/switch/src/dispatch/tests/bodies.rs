@@ -303,13 +303,18 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     world.client_packet(&data(0, 0, &head[..4]));
     assert!(world.to_client.is_empty(), "at once there is nothing to be said");
     let start = world.now;
-    world.pass();
+    let kept = world.pass();
     assert_eq!(world.now - start, Duration::from_millis(150));
+    assert!(world.to_client.is_empty(), "it would be lost with the switch");
+    assert_eq!((kept.len(), kept[0].op, kept[0].data()), (1, SB_OP_KEEP, &head[..4]));
+    world.kept(&kept[0]);
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN + 4u32, flags::ACK));
     assert!(world.map[&flow()].ahead, "nodes are told that they are behind");
-    // From now on each packet is acknowledged at once.
-    world.client_packet(&data(4, 0, &head[4..9]));
+    // From now on each packet is acknowledged as soon as a node keeps it, small ones together with those before them.
+    let kept = world.client_packet(&data(4, 0, &head[4..9]));
+    assert_eq!((kept.len(), kept[0].op, kept[0].data()), (1, SB_OP_KEEP, &head[..9]));
+    world.kept(&kept[0]);
     assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN + 9u32);
     let sent = world.client_packet(&data(9, 0, &head[9..]));
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &head[..]));
@@ -328,11 +333,18 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     let sent = world.client_packet(&data(len, 9, &head[..4]));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_CONFIRM, adopt.node));
     assert!(sent[0].data().is_empty() && world.to_client.is_empty());
+    let kept = world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE);
+    assert_eq!((kept[0].op, kept[0].node), (SB_OP_KEEP, adopt.node));
+    let sent = world.kept(&kept[0]);
+    assert_eq!(sent[0].op, SB_OP_CONFIRM, "it may have gone on meanwhile");
+    assert!(world.to_client.is_empty());
     assert!(world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((ack.seq, ack.ack), (SERVER + 9u32, ORIGIN + len + 4u32));
     // Meanwhile the node has sent more, and its clock has gone on: the client takes nothing that seems older.
     let sent = world.client_packet(&data(len + 4, 9, &head[4..1000]));
+    let kept = world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE);
+    let sent = world.kept(&kept[0]);
     let mut said = sent[0].packet.clone();
     let mut view = TcpView::parse(&said).unwrap();
     bring_up_to_date(&mut said, &mut view, SERVER + 700u32, Some(5000));
@@ -368,6 +380,8 @@ fn what_may_have_been_answered_already_is_not_given_to_another_node() {
         world.client_packet(&data(len, 9, &head[..4]));
         world.now += Duration::from_millis(210);
         let asked = world.client_packet(&data(len, 9, &head[..4]));
+        let kept = world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
+        let asked = world.kept(&kept[0]);
         world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
         let mut sent = world.client_packet(&data(len + 4, 9, &head[4..]));
         assert_eq!((sent[0].op, world.dispatcher.pending()), (SB_OP_FORWARD, 1));

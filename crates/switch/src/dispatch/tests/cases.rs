@@ -265,7 +265,8 @@ fn a_slow_head_is_408() {
     let mut world = World::new();
     world.client_packet(&data(0, 0, b"GET / HT"));
     let start = world.now;
-    world.pass();
+    let kept = world.pass();
+    world.kept(&kept[0]);
     world.pass();
     assert_eq!(world.now - start, Duration::from_secs(10));
     assert!(String::from_utf8_lossy(&world.to_client[1]).contains("HTTP/1.1 408 "));

@@ -116,8 +116,8 @@ pub struct World {
     pub cookie: bool,
     /// It is another process's.
     pub foreign: bool,
-    /// Connections that are over, by their origin.
-    pub over: HashMap<sb_flow, Seq>,
+    /// Connections whose entries were removed, by their origin: whether nodes know that they are over.
+    pub over: HashMap<sb_flow, (Seq, bool)>,
     /// Records stay in the ring until the next packet that comes while this is false.
     pub lagging: bool,
     ring: Vec<(Entry, Vec<u8>)>,
@@ -243,10 +243,10 @@ impl World {
         let end = view.seq + view.len();
         let held = Entry {
             handshake: Handshake { mss: 1460, options: SB_SYN_SACK as u8, wscale: 0x77 },
-            mode: if self.foreign { Mode::Sought } else { Mode::Held },
+            mode: if self.foreign || self.is_over(true) { Mode::Sought } else { Mode::Held },
             ..Entry::new(ORIGIN)
         };
-        let is_over = self.over.get(&flow()) == Some(&ORIGIN);
+        let is_over = self.is_over(false);
         let first = self.cookie && !is_over && view.seq == ORIGIN && !view.is_empty();
         let entry = match self.map.get(&flow()) {
             Some(entry) => *entry,
@@ -298,6 +298,10 @@ impl World {
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
+    fn is_over(&self, in_doubt: bool) -> bool {
+        self.over.get(&flow()) == Some(&(ORIGIN, in_doubt))
+    }
+
     /// If the program goes on with the packet by itself: the entry after it, and the flags and the length that say what has been
     /// read.
     fn goes_on(&mut self, entry: &Entry, view: &TcpView, packet: &[u8]) -> Option<(Entry, (u8, u16))> {
@@ -333,7 +337,7 @@ impl World {
     pub fn closed(&mut self) {
         if let Some(entry) = self.map.remove(&flow()) {
             self.waiting.remove(&flow());
-            self.over.insert(flow(), entry.origin);
+            self.over.insert(flow(), (entry.origin, false));
         }
     }
 
@@ -402,6 +406,14 @@ impl World {
             self.read_handoff(asked.node, answered(&asked.option, op, reason), &asked.packet);
         }
         self.flush()
+    }
+
+    /// The node keeps the packet, and says so.
+    pub fn kept(&mut self, asked: &ToNode) -> Vec<ToNode> {
+        assert_eq!(asked.op, sb_op::SB_OP_KEEP);
+        let kept = answered(&asked.option, sb_op::SB_OP_KEPT, sb_reason::SB_REASON_NONE);
+        let end = asked.view().end_seq().to_be();
+        self.handoff(asked.node, kept.with(|said: &mut sb_kept| said.end = end), &asked.packet)
     }
 
     /// What a node with a full accept queue says about the adoption.
@@ -481,7 +493,7 @@ pub fn apply(
     map: &mut HashMap<sb_flow, Entry>,
     locked: &mut HashSet<sb_flow>,
     waiting: &mut HashSet<sb_flow>,
-    over: &mut HashMap<sb_flow, Seq>,
+    over: &mut HashMap<sb_flow, (Seq, bool)>,
 ) {
     for (flow, change) in changes {
         let origin = map.get(flow).map(|entry| entry.origin);
@@ -505,10 +517,10 @@ pub fn apply(
                     waiting.remove(flow);
                 }
             }
-            Change::Remove { origin: of } if origin == Some(of) => {
+            Change::Remove { origin: of } | Change::Forget { origin: of } if origin == Some(of) => {
                 map.remove(flow);
                 waiting.remove(flow);
-                over.insert(*flow, of);
+                over.insert(*flow, (of, matches!(change, Change::Forget { .. })));
             }
             Change::Abandon { origin: of } if origin == Some(of) && waiting.remove(flow) => {
                 map.remove(flow);

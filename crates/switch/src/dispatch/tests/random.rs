@@ -11,6 +11,7 @@ use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
 use super::model::*;
+use crate::dispatch::pending::Pending;
 use sb_op::*;
 use sb_reason::*;
 
@@ -60,6 +61,14 @@ struct Node {
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
+    kept: Option<Kept>,
+}
+
+/// What a node keeps of the client's data for switches.
+struct Kept {
+    state: sb_flow_state,
+    end: Seq,
+    packets: HashMap<Seq, Vec<u8>>,
 }
 
 struct Net {
@@ -119,7 +128,16 @@ impl Net {
             if self.random.chance(3) {
                 queue.push(packet.clone());
             }
+            if matches!(packet.op, SB_OP_KEEP | SB_OP_RESTORE) {
+                let said = self.nodes.get_mut(&packet.node).unwrap().keep_or_restore(&packet);
+                if let Some((option, inner)) = said.filter(|_| !self.random.chance(5)) {
+                    queue.extend(self.worlds[switch].handoff(packet.node, option, &inner));
+                }
+                continue;
+            }
             let Some((op, reason)) = self.at_node(&packet) else { continue };
+            let keeps = packet.op == SB_OP_PROBE && self.nodes[&packet.node].kept.is_some();
+            let flags = if keeps { SB_PROBE_KEPT as u8 } else { 0 };
             if self.worlds[switch].now < self.deaf_until {
                 continue;
             }
@@ -140,6 +158,7 @@ impl Net {
                     *flow = state;
                     (flow.mss, flow.options, flow.wscale) = handshake;
                 });
+                let option = sb_option { flags, ..option };
                 queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
             }
@@ -157,7 +176,9 @@ impl Net {
             let option = answered(&packet.option, op, reason).with(|flow: &mut sb_flow_state| match op {
                 SB_OP_UNOWNED => {
                     flow.next = (ORIGIN + node.released_at).to_be();
-                    flow.generation = node.newest.to_be();
+                    if reason != SB_REASON_NO_SOCKET {
+                        flow.generation = node.newest.to_be();
+                    }
                     if reason == SB_REASON_RELEASED {
                         (flow.origin, flow.requests) = (ORIGIN.to_be(), node.requests.to_be());
                         (flow.heads, flow.session) = (node.heads.to_be(), node.session);
@@ -167,6 +188,7 @@ impl Net {
                 SB_OP_REFUSED if packet.op == SB_OP_ADOPT => {}
                 _ => flow.generation = 0,
             });
+            let option = sb_option { flags, ..option };
             queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
         }
     }
@@ -236,8 +258,8 @@ impl Net {
                 if !node.owns {
                     assert_eq!(owners, 0, "seed {seed}: a second owner");
                     assert!(offset >= begun, "seed {seed}: what was begun before {begun} begins at {offset}");
-                    let newest = generation;
-                    *node = Node { owns: true, newest, origin_of_ownership: offset, ..Node::default() };
+                    let (newest, kept) = (generation, node.kept.take());
+                    *node = Node { owns: true, newest, origin_of_ownership: offset, kept, ..Node::default() };
                     node.set_mark(packet);
                     node.passed = offset + packet.data().len() as u32;
                 }
@@ -267,8 +289,13 @@ impl Net {
             SB_OP_FORWARD | SB_OP_CONFIRM if packet.option.flags & SB_HANDOVER_REQUEST as u8 != 0 => {
                 Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET))
             }
-            SB_OP_FORWARD if COMPARES && node.newest.is_newer(generation) => {
+            SB_OP_FORWARD if COMPARES && node.released_at > 0 && node.newest.is_newer(generation) => {
                 Some((SB_OP_UNOWNED, SB_REASON_NONE))
+            }
+            SB_OP_FORWARD | SB_OP_CONFIRM
+                if !packet.data().is_empty() && generation.is_some() && !node.over =>
+            {
+                Some((SB_OP_UNOWNED, SB_REASON_NO_SOCKET))
             }
             SB_OP_FORWARD | SB_OP_CONFIRM => None,
             SB_OP_RELEASE if !node.owns => Some((SB_OP_RELEASED, SB_REASON_NONE)),
@@ -332,7 +359,7 @@ impl Net {
     /// has begun.
     fn end(&mut self, lost: bool, config: &str) {
         for node in self.nodes.values_mut().filter(|node| node.owns) {
-            (node.owns, node.over) = (false, true);
+            (node.owns, node.over, node.kept) = (false, true, None);
         }
         for world in &mut self.worlds {
             world.lagging = false;
@@ -433,6 +460,33 @@ impl Node {
             generation: self.newest.to_be(),
             ..Default::default()
         }
+    }
+
+    /// `bpf/kept.h` of the node.
+    fn keep_or_restore(&mut self, asked: &ToNode) -> Option<(sb_option, Vec<u8>)> {
+        let (state, seq) = (asked.option.flow_state(), asked.view().seq);
+        if asked.op == SB_OP_KEEP {
+            let end = asked.view().end_seq();
+            let known = self.kept.take().filter(|kept| kept.state.next == state.next);
+            let mut kept = known.unwrap_or(Kept { state, end, packets: HashMap::new() });
+            (kept.state, kept.end) = (state, kept.end.later(end));
+            let known = kept.packets.entry(seq).or_default();
+            if known.len() < asked.packet.len() {
+                *known = asked.packet.clone();
+            }
+            self.kept = Some(kept);
+            let option = answered(&asked.option, SB_OP_KEPT, SB_REASON_NONE);
+            return Some((
+                option.with(|said: &mut sb_kept| (said.flow.generation, said.end) = (0, end.to_be())),
+                asked.packet.clone(),
+            ));
+        }
+        let kept = self.kept.as_ref()?;
+        let from = if state.origin == 0 { Seq::from_be(kept.state.next) } else { seq };
+        let packet = kept.packets.get(&from)?.clone();
+        let option = answered(&asked.option, SB_OP_RESTORED, SB_REASON_NONE);
+        let said = sb_kept { flow: kept.state, end: kept.end.to_be() };
+        Some((option.saying(&said), packet))
     }
 
     /// The mark that the packet says, and what has been read before it.
@@ -625,14 +679,10 @@ fn run(seed: u64, trouble: Trouble) -> bool {
             net.worlds[0].restart(&config, in_order);
             lost = false;
         }
-        if let Trouble::Switches(count) = trouble
-            && net.random.chance(5)
-        {
-            let in_order = net.random.chance(50);
-            let world = &mut net.worlds[net.random.below(count.into()) as usize];
-            // What it has acknowledged would be lost with it.
-            if world.dispatcher.pending() == 0 {
-                world.restart(&config, in_order);
+        if let Trouble::Switches(count) = trouble {
+            let switch = net.random.below(count.into()) as usize;
+            if net.random.chance(mortality(&net.worlds[switch])) {
+                net.worlds[switch].restart(&config, net.random.chance(50));
             }
         }
         if net.worlds.len() > 1 && net.random.chance(10) {
@@ -697,6 +747,18 @@ fn run(seed: u64, trouble: Trouble) -> bool {
     assert!(kept >= named, "seed {seed}: {kept} of {named}");
     net.end(lost, &config);
     true
+}
+
+/// How often the switch dies, in percent: most often when it has acknowledged something, or a node has not answered whether it
+/// takes a request; never while it sends a request in several packets, of which the node may have the first only.
+fn mortality(world: &World) -> u64 {
+    let Some(Pending { connection, state }) = world.dispatcher.pending.get(&flow()) else { return 5 };
+    let asked = state.request().filter(|_| state.waits_for_node());
+    match asked.map_or(0, |request| request.packets.iter().count()) {
+        0 if connection.acknowledged.is_none() => 5,
+        0 | 1 => 50,
+        _ => 0,
+    }
 }
 
 /// Seeds of a test: ten times as many with `SWITCHBACK_LONG`.

@@ -1,0 +1,69 @@
+//! Budgets of packets to nodes that strangers can make the switch send.
+
+use std::time::Duration;
+
+/// Time whose packets may be sent at once.
+const BURST: Duration = Duration::from_millis(100);
+
+/// Packets in a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// Packets in a second.
+    pub per_second: u32,
+}
+
+impl Rate {
+    /// Packets in this time.
+    pub const fn in_time(self, time: Duration) -> u32 {
+        (time.as_micros() as u64 * self.per_second as u64 / 1_000_000) as u32
+    }
+}
+
+/// Packets that may be sent now.
+#[derive(Debug)]
+pub struct Budget {
+    rate: Rate,
+    left: u32,
+    at: Duration,
+}
+
+impl Budget {
+    /// A full budget.
+    pub const fn new(rate: Rate) -> Self {
+        Budget { rate, left: rate.in_time(BURST), at: Duration::ZERO }
+    }
+
+    /// Takes all `count` packets from the budget, or none. What has no data may not take the last half.
+    pub fn take(&mut self, count: usize, has_data: bool, now: Duration) -> bool {
+        let most = self.rate.in_time(BURST);
+        let more = self.rate.in_time(now.saturating_sub(self.at).min(BURST));
+        if more > 0 {
+            self.left = (self.left + more).min(most);
+            self.at = now;
+        }
+        let kept = if has_data { 0 } else { most / 2 };
+        let enough = count <= self.left.saturating_sub(kept) as usize;
+        self.left -= if enough { count as u32 } else { 0 };
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_sent_than_the_budget_allows() {
+        let rate = Rate { per_second: 100_000 };
+        let mut budget = Budget::new(rate);
+        let mut sent = 0;
+        for ms in 0..10_000 {
+            for _ in 0..100 {
+                sent += if budget.take(1024, true, Duration::from_millis(ms)) { 1024 } else { 0 };
+            }
+        }
+        assert!(!budget.take(1, false, Duration::from_secs(10)), "data goes before acknowledgments");
+        let most = 10 * rate.per_second + rate.in_time(BURST);
+        assert!((most - 2 * 1024..=most).contains(&sent), "{sent} of {most}");
+    }
+}
