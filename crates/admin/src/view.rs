@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use switchback_status::switch::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_status::switch::{InterfaceStatus, NodeView, SwitchStatus, SwitchView};
 use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
 use switchback_wire::SwitchCounter;
 
@@ -28,6 +28,8 @@ pub struct History {
 pub struct View {
     /// Version of this program.
     pub version: String,
+    /// The first eight digits of the configuration's SHA-256.
+    pub config: String,
     /// Interfaces with the XDP program.
     pub interfaces: Vec<InterfaceStatus>,
     /// Time since its start, in seconds.
@@ -51,6 +53,10 @@ pub struct View {
     pub services: Vec<ServiceRow>,
     /// Nodes, in the configuration's order.
     pub nodes: Vec<NodeRow>,
+    /// The cluster's switches, in the configuration's order; none if it names none.
+    pub switches: Vec<SwitchView>,
+    /// What machines do not agree on, with the remedies.
+    pub warnings: Vec<String>,
     /// Latencies of each service and pool; None without access log and admin address.
     pub latencies: Option<Vec<Latency>>,
     /// Errors, those that occur now first.
@@ -182,6 +188,7 @@ impl History {
         let change = Change { now, before: before.map(|(then, status)| (status, at.duration_since(*then))) };
         Some(View {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: now.config.clone(),
             interfaces: now.interfaces.clone(),
             uptime_s: now.uptime_s,
             flows: now.flows,
@@ -193,6 +200,8 @@ impl History {
             failures_per_s: change.failures(),
             services: change.services(),
             nodes: now.nodes.iter().map(|node| change.node(node)).collect(),
+            switches: now.switches.clone(),
+            warnings: now.warnings(),
             latencies: now.responses.as_ref().map(|totals| {
                 let before = oldest.and_then(|status| status.responses.as_ref());
                 let before = before.map_or(&[][..], |totals| &totals.timings);

@@ -70,6 +70,18 @@ fn it_shows_what_the_switch_does() -> Result {
     );
     let row = text(&mut browser, "#nodes tbody tr:nth-child(2)")?;
     assert!(row.contains("web2") && row.contains("draining"), "{row}");
+    let switches = text(&mut browser, "#switches")?;
+    for words in [
+        "switch edge2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the file and reload",
+        "edge1 serving, this machine",
+        "edge2 withdrawn",
+        "edge3 silent for 1 min",
+        "edge4 unknown",
+        "5 of 5 nodes",
+        "1,234",
+    ] {
+        assert!(switches.contains(words), "{words:?} is not in {switches}");
+    }
     keep(&mut browser, "desk-light")?;
     browser.look(DESK, true, false)?;
     keep(&mut browser, "desk-dark")?;
@@ -89,6 +101,7 @@ fn what_is_not_known_is_said_to_be_so() -> Result {
     );
     assert!(!shown.contains("NaN") && !shown.contains("undefined") && !shown.contains("null"), "{shown}");
     assert_eq!(browser.eval("document.querySelectorAll('.edge.back.unknown').length")?, 2);
+    assert_eq!(browser.eval("document.querySelector('#switches').hidden")?, true, "the file names none");
     keep(&mut browser, "one-node")?;
     browser.close()
 }

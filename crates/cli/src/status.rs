@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
 use switchback_status::node::NodeStatus;
-use switchback_status::switch::{DispatchStatus, NodeView, SwitchStatus};
+use switchback_status::switch::{DispatchStatus, NodeView, SwitchStatus, SwitchView};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};
@@ -50,6 +50,15 @@ fn switch(status: &SwitchStatus) -> String {
     status.nodes.iter().for_each(|node| nodes.row(of_node(node, all)));
     text += &format!("\n{}", nodes.render(0));
 
+    if !status.switches.is_empty() {
+        text += &format!("\n{}", switches(&status.switches, status.nodes.len()));
+    }
+    let warnings = status.warnings();
+    if !warnings.is_empty() {
+        text += "\n";
+    }
+    warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
+
     text += &counters("dispatch counters", dispatched(&status.dispatch), |_| "");
     text + &counters("counters", counted(&status.counters), |name| {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
@@ -80,6 +89,37 @@ fn of_node(node: &NodeView, all: u64) -> [String; 12] {
         node.adopted.to_string(),
         node.refused.to_string(),
         node.released.to_string(),
+    ]
+}
+
+/// Titles of the table of switches.
+pub const SWITCH: [&str; 6] = ["SWITCH", "STATE", "VERSION", "CONFIG", "HEARD BY", "TAKEN OVER"];
+/// Number of texts among its columns, which come first.
+pub const SWITCH_TEXTS: usize = 5;
+
+/// The table of the cluster's switches, which has so many nodes.
+pub fn switches(switches: &[SwitchView], nodes: usize) -> String {
+    let align = |index| if index < SWITCH_TEXTS { Align::Left } else { Align::Right };
+    let columns: Vec<_> = SWITCH.iter().enumerate().map(|(index, title)| (*title, align(index))).collect();
+    let mut table = Table::new(&columns);
+    switches.iter().for_each(|switch| table.row(of_switch(switch, nodes)));
+    table.render(0)
+}
+
+/// The row of a switch.
+pub fn of_switch(switch: &SwitchView, nodes: usize) -> [String; 6] {
+    let state = match (switch.here, switch.silent_s) {
+        (true, _) => format!("{}, this machine", switch.state),
+        (false, Some(seconds)) => format!("{} for {}", switch.state, duration(seconds)),
+        (false, None) => switch.state.clone().into_owned(),
+    };
+    [
+        switch.name.clone(),
+        state,
+        known(switch.version.clone()),
+        known(switch.config.clone()),
+        format!("{} of {nodes} nodes", switch.heard_by),
+        known(switch.taken_over),
     ]
 }
 
@@ -265,6 +305,37 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
         }
         assert!(!text.contains("drop_tag") && !text.contains("busy"), "{text}");
+    }
+
+    #[test]
+    fn a_switch_shows_the_others_and_what_differs() {
+        let mut said = json!({
+            "role": "switch", "version": "1.2.0", "config": "9f8e7d6c",
+            "nodes": [{"name": "n1"}, {"name": "n2"}],
+            "switches": [
+                {"name": "s1", "here": true, "state": "serving", "version": "1.2.0", "config": "9f8e7d6c",
+                 "taken_over": 12, "heard_by": 2, "addresses": 1},
+                {"name": "s2", "state": "withdrawn", "version": "1.2.0", "config": "1a2b3c4d",
+                 "taken_over": 3456, "heard_by": 1, "addresses": 1},
+                {"name": "s3", "state": "silent", "silent_s": 61, "version": "1.1.0", "config": "9f8e7d6c",
+                 "taken_over": 0},
+                {"name": "s4", "state": "unknown"},
+            ],
+        });
+        let text = shown(said.clone());
+        let table = "
+SWITCH  STATE                  VERSION  CONFIG    HEARD BY      TAKEN OVER
+s1      serving, this machine  1.2.0    9f8e7d6c  2 of 2 nodes          12
+s2      withdrawn              1.2.0    1a2b3c4d  1 of 2 nodes        3456
+s3      silent for 1 min       1.1.0    9f8e7d6c  0 of 2 nodes           0
+s4      unknown                -        -         0 of 2 nodes           -
+
+warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the file and reload
+";
+        assert!(text.contains(table), "{text}");
+        said["switches"] = json!([]);
+        let text = shown(said);
+        assert!(!text.contains("SWITCH") && !text.contains("warning"), "{text}");
     }
 
     #[test]

@@ -158,13 +158,13 @@ fn a_signal_gives_the_terminal_back_too() {
 
 #[test]
 fn it_follows_the_size_of_the_terminal() {
-    let mut terminal = Terminal::start(&serve("size", 40), (110, 60));
+    let mut terminal = Terminal::start(&serve("size", 40), (110, 70));
     terminal.wait_for("web40");
     terminal.resize(90, 10);
     terminal.wait_for("0 above, 34 below");
     terminal.press("\x1b[F");
     terminal.wait_for("34 above, 0 below");
-    terminal.resize(110, 60);
+    terminal.resize(110, 70);
     terminal.wait_for("web1 ");
     terminal.press("\x03");
     terminal.end();

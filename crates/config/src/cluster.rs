@@ -30,6 +30,8 @@ pub struct Cluster {
     pub rank: Rank,
     /// Clients that may run the shim: nodes introduce themselves to these. At most [`MAX_NETWORKS`](crate::MAX_NETWORKS), none twice.
     pub clients: Vec<Network>,
+    /// First four bytes of the SHA-256 of the file, by which machines tell each other which configuration they have.
+    pub hash: u32,
 }
 
 impl Cluster {
@@ -41,7 +43,8 @@ impl Cluster {
     }
 
     /// The cluster as one switch has it: with the services that it serves, if the file says so of switches; all of them
-    /// without a name where the file names no switch. The error says what names there are.
+    /// without a name where the file names no switch. Other switches have none left of the services that this one does not
+    /// serve. The error says what names there are.
     pub fn served_by(mut self, name: Option<&str>) -> std::result::Result<Cluster, String> {
         let found = self.switches.iter().find(|switch| Some(switch.name.as_str()) == name);
         let Some(switch) = found else {
@@ -61,12 +64,16 @@ impl Cluster {
             number: self.switches.iter().take_while(is_other).count() as u8,
             is_alone: !self.switches.iter().filter(is_other).any(shares),
         };
+        let served = switch.services.clone();
         let mut index = 0;
         self.services.retain(|_| {
             index += 1;
-            switch.services.contains(&(index - 1))
+            served.contains(&(index - 1))
         });
-        self.switches.clear();
+        for switch in &mut self.switches {
+            let places = switch.services.iter().map(|service| served.binary_search(service));
+            switch.services = places.flatten().collect();
+        }
         Ok(self)
     }
 

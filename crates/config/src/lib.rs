@@ -37,6 +37,8 @@ mod validate;
 
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 pub use access_log::{AccessLog, LogFormat, LogTarget};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
@@ -84,5 +86,7 @@ pub fn parse(
         service.tls.iter_mut().for_each(|tls| tls.join(directory));
     }
     cluster.keys = keys(&directory.join(key_file))?;
+    let hash: [u8; 32] = Sha256::digest(text).into();
+    cluster.hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
     Ok(cluster)
 }

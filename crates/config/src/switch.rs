@@ -30,7 +30,7 @@ impl Default for Rank {
 pub struct Switch {
     /// As for [`Node::name`](crate::Node::name). A switch with the name of a node is the same machine.
     pub name: String,
-    /// Indices into [`Cluster::services`](crate::Cluster::services), rising; at least one. All of them if the
+    /// Indices into [`Cluster::services`](crate::Cluster::services), rising; in a file at least one. All of them if the
     /// file does not say.
     pub services: Vec<usize>,
 }

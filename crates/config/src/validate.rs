@@ -81,6 +81,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
         switches,
         rank: Rank::default(),
         clients,
+        hash: 0,
     };
     mistakes.into_result((key_file.get_ref().as_str(), cluster))
 }

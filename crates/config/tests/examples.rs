@@ -134,6 +134,7 @@ fn ranges_and_defaults_are_those_of_the_code() {
                 let without = with(header, needed).expect("the table without the key is valid");
                 let said = with(header, &format!("{needed}\n{name} = {}", key["default"]));
                 let said = said.unwrap_or_else(|mistake| panic!("[{header}] {name}: {mistake}"));
+                let said = Cluster { hash: without.hash, ..said };
                 assert_eq!(said, without, "[{header}] {name} = {}", key["default"]);
             }
         }

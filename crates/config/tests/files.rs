@@ -13,6 +13,13 @@ use switchback_config::{
     LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Route, Scheme, TlsLimits, parse,
 };
 
+/// The numbers are those of sha256sum.
+#[test]
+fn any_byte_of_the_file_counts_for_its_hash() {
+    assert_eq!(good(GOOD).hash, 0x796c_247e);
+    assert_eq!(good(&format!("{GOOD}# a comment\n")).hash, 0xc67e_9482);
+}
+
 #[test]
 fn what_the_good_file_means() {
     let cluster = good(GOOD);

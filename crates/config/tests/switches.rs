@@ -290,6 +290,9 @@ fn a_switch_has_the_services_that_it_serves() {
     };
     assert_eq!(served(Some("n1")).unwrap(), ["api"]);
     assert_eq!(served(Some("s2")).unwrap(), ["shop", "api"]);
+    let [first, second] = ["n1", "s2"].map(|name| good(&text).served_by(Some(name)).unwrap());
+    assert_eq!(switches(&first), [("n1", &[0][..]), ("s2", &[0][..])]);
+    assert_eq!(switches(&second), [("n1", &[1][..]), ("s2", &[0, 1][..])]);
     assert_eq!(served(Some("n2")).unwrap_err(), "the configuration has no switch n2, it has n1, s2");
     let unnamed = "the configuration names its switches, this one has to be one of n1, s2";
     assert_eq!(served(None).unwrap_err(), unnamed);

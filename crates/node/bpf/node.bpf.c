@@ -65,6 +65,7 @@ static __noinline int on_hello(const struct handoff *h)
             .listed = bpf_ntohl(said->listed.number),
             .order = bpf_ntohl(said->order),
             .drain = !!(h->option.flags & SB_HELLO_DRAIN),
+            .own = said->own,
         };
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);

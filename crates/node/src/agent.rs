@@ -13,7 +13,9 @@ use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
-use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
+use switchback_runtime::{
+    Doing, Error, Facts, Result, Signals, checks, interface, monotonic_ns, netns_cookie, tell_ready,
+};
 use switchback_status::node::NodeStatus;
 use switchback_wire::{
     NodeCounter, SB_GENEVE_PORT, address_bytes, sb_flow, sb_listening_switch, sb_node_settings,
@@ -31,6 +33,7 @@ use crate::programs::{Programs, cannot_load};
 use crate::records::Records;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
+use crate::switches::Relay;
 
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "node";
@@ -182,6 +185,7 @@ impl Agent<'_> {
         let rings = records.rings(&self.programs)?;
         let mut lists = Lists::default();
         let mut orders = Orders::default();
+        let mut relay = Relay::default();
         let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
@@ -217,6 +221,8 @@ impl Agent<'_> {
             let switches = listening(&self.programs)?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
             self.send_lists(&mut lists, &switches)?;
+            let now = (Instant::now(), monotonic_ns());
+            self.sender.send(self.plan.address, &relay.packets(now, &self.plan.signer(), &switches))?;
             self.carry_out(&mut orders, &switches);
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;

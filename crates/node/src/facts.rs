@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use switchback_wire::facts::{End, Fact};
-use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
+use switchback_wire::records::{Numbered, Record, encode};
 use switchback_wire::{Seq, address_from, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
@@ -68,7 +68,7 @@ impl Outboxes {
             return;
         }
         outbox.loose.push(fact);
-        if outbox.loose.len() == RECORDS_MAX {
+        if outbox.loose.len() == sb_fact::MAX {
             outbox.close();
         }
     }
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn unacknowledged_packets_are_sent_again() {
         let mut bench = Bench::new();
-        bench.add(RECORDS_MAX + 1);
+        bench.add(sb_fact::MAX + 1);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(199, 0).is_empty());
         assert_eq!(bench.numbers(200, 0), [1, 2], "all of it, in order");
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_restarted_switch_gets_the_unacknowledged_facts() {
         let mut bench = Bench::new();
-        bench.add(2 * RECORDS_MAX);
+        bench.add(2 * sb_fact::MAX);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(1, 1).is_empty());
         bench.add(1);
@@ -313,17 +313,17 @@ mod tests {
             .sent(2, forgotten)
             .into_iter()
             .map(|(numbered, facts)| (numbered.epoch, numbered.number, facts));
-        assert_eq!(sent.collect::<Vec<_>>(), [(9, 1, RECORDS_MAX), (9, 2, 1)]);
+        assert_eq!(sent.collect::<Vec<_>>(), [(9, 1, sb_fact::MAX), (9, 2, 1)]);
         assert!(bench.sent(3, forgotten).is_empty(), "it need not know of that yet");
     }
 
     #[test]
     fn kept_and_sent_packets_have_limits() {
         let mut bench = Bench::new();
-        bench.add((KEPT + 1) * RECORDS_MAX);
+        bench.add((KEPT + 1) * sb_fact::MAX);
         let first = bench.sent(0, Some(FactsAck { facts: true, epoch: 8, number: 0 }));
         assert_eq!(first.len(), WINDOW);
-        assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: RECORDS_MAX as u32 }, RECORDS_MAX));
+        assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: sb_fact::MAX as u32 }, sb_fact::MAX));
         let next = bench.numbers(1, 10);
         assert_eq!((next.len(), next[0]), (10, WINDOW as u32 + 1));
         assert!(bench.outboxes.is_behind());

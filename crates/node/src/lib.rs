@@ -30,6 +30,7 @@ mod signer;
 mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
+mod switches;
 mod window;
 
 pub use agent::{Options, ROLE, SwitchHere, run, run_beside_switch};

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use switchback_runtime::Result;
-use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
+use switchback_wire::records::{Numbered, Record, encode};
 use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
 
 use crate::signer::Signer;
@@ -77,7 +77,7 @@ impl Lists {
         let mut out = Vec::new();
         for (switch, list) in &mut self.0 {
             for index in list.due(now) {
-                let flows = list.flows.chunks(RECORDS_MAX).nth(index).unwrap_or_default();
+                let flows = list.flows.chunks(sb_listed::MAX).nth(index).unwrap_or_default();
                 let flags = if index + 1 == list.len() { SB_FLOWS_LAST as u8 } else { 0 };
                 let numbered = Numbered { epoch: list.epoch, number: index as u32 + 1, lost: 0 };
                 let packet = encode(&signer.key, signer.peers(*switch), flags, numbered, &describe(flows)?);
@@ -91,7 +91,7 @@ impl Lists {
 impl List {
     /// Number of its packets; an empty list is one.
     fn len(&self) -> usize {
-        self.flows.len().div_ceil(RECORDS_MAX).max(1)
+        self.flows.len().div_ceil(sb_listed::MAX).max(1)
     }
 
     fn acknowledged(&mut self, taken: usize, now: Instant) {

@@ -12,6 +12,7 @@ use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_status::node::{ListenerStatus, NodeStatus, READY};
 use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
+use switchback_wire::switches::Software;
 use switchback_wire::{SB_VERSION, sb_listening_switch};
 
 use crate::health::{Checks, Health};
@@ -195,6 +196,7 @@ impl Reporter {
             first_byte: self.load.first_byte(),
             cpu: self.cpu_share,
             newest: SB_VERSION,
+            software: Software::with(plan.cluster.hash),
         })
     }
 

@@ -7,6 +7,7 @@ pub mod client;
 pub mod node;
 pub mod switch;
 pub mod totals;
+mod warnings;
 
 use std::path::Path;
 use std::time::Duration;

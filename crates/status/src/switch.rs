@@ -16,6 +16,10 @@ use crate::totals::Totals;
 pub struct SwitchStatus {
     /// Interfaces with the XDP program.
     pub interfaces: Vec<InterfaceStatus>,
+    /// Version of its program.
+    pub version: String,
+    /// The first eight digits of its configuration's SHA-256.
+    pub config: String,
     /// Time since its start, in seconds.
     pub uptime_s: u64,
     /// Whether it has just started, beside others, and gets lists of flows from nodes.
@@ -28,6 +32,8 @@ pub struct SwitchStatus {
     pub services: Vec<ServiceStatus>,
     /// Nodes, in the configuration's order.
     pub nodes: Vec<NodeView>,
+    /// The cluster's switches, in the configuration's order; none if it names none.
+    pub switches: Vec<SwitchView>,
     /// The L7 thread.
     pub dispatch: DispatchStatus,
     /// Counters of the XDP program: [`SwitchCounter`](switchback_wire::SwitchCounter) by name.
@@ -84,11 +90,44 @@ pub struct NodeView {
     pub silent: bool,
     /// Newest version of handoff packets that it knows; None before its first report.
     pub newest_version: Option<u8>,
+    /// Version of its program, if it says so.
+    pub version: Option<String>,
+    /// The first eight digits of its configuration's SHA-256, if it says so.
+    pub config: Option<String>,
     /// Its last report of its load.
     pub load: Option<LoadStatus>,
     /// Its servers, one for each pool at each VIP.
     pub listeners: Vec<ListenerView>,
 }
+
+/// A switch of the cluster: of this one its state, of others what they have told the nodes last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SwitchView {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whether it is this one.
+    pub here: bool,
+    /// `serving`, `learning`, `withdrawn`, `leaving`, [`SILENT`], or [`UNKNOWN`] if no node has told of it yet.
+    pub state: Cow<'static, str>,
+    /// Time since its last word, in seconds, if it is silent.
+    pub silent_s: Option<u64>,
+    /// Version of its program.
+    pub version: Option<String>,
+    /// The first eight digits of its configuration's SHA-256.
+    pub config: Option<String>,
+    /// Flows of other switches that it has found since its start.
+    pub taken_over: Option<u64>,
+    /// Number of nodes that hear it.
+    pub heard_by: u32,
+    /// Number of addresses that say that they are this switch.
+    pub addresses: u32,
+}
+
+/// The state of a switch that no node has heard for three seconds.
+pub const SILENT: &str = "silent";
+/// The state of a switch that no node has told of.
+pub const UNKNOWN: &str = "unknown";
 
 /// The load of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -205,6 +244,13 @@ fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16,
 impl ListenerView {
     fn is_up(&self) -> bool {
         self.state == report::condition(None)
+    }
+}
+
+impl SwitchView {
+    /// Whether it runs, as far as this switch knows.
+    pub fn is_heard(&self) -> bool {
+        self.here || !(self.state == SILENT || self.state == UNKNOWN)
     }
 }
 

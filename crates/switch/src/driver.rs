@@ -11,6 +11,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 use switchback_config::{Cluster, Node, Rank};
+use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
@@ -21,6 +22,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
 use switchback_wire::records::{Numbered, Record};
+use switchback_wire::switches::{Software, SwitchHeard, SwitchSelf, SwitchState};
 use switchback_wire::*;
 
 use crate::announce::Announcer;
@@ -33,6 +35,7 @@ use crate::observe::{Clock, Names, Observer, ObserverMessage};
 use crate::plan::{LocalMachine, NodeId, Plan};
 use crate::program::Program;
 use crate::sender::Sender;
+use crate::switches::Switches;
 
 /// Capacity of the map `nodes`.
 const NODES: usize = 1024;
@@ -87,6 +90,8 @@ pub struct Driver<'a> {
     looked: Duration,
     /// Node entries as written to the program, by id.
     written_nodes: HashMap<NodeId, sb_node>,
+    /// What nodes tell of the cluster's switches.
+    switches: Switches,
     /// Access log and metrics; None if neither is configured.
     observer: Option<Observer>,
 }
@@ -141,6 +146,7 @@ impl<'a> Driver<'a> {
             sweep: None,
             looked: Duration::ZERO,
             written_nodes: known,
+            switches: Switches::default(),
             observer: None,
             cluster,
         })
@@ -167,7 +173,7 @@ impl<'a> Driver<'a> {
         self.set_vips(program)?;
         self.set_observer(program)?;
         self.dispatcher.list_flows(self.now());
-        self.dispatcher.ask_for_reports();
+        self.say_hello();
         self.flush();
         Ok(self)
     }
@@ -236,6 +242,7 @@ impl<'a> Driver<'a> {
         match is_handoff.then(|| sb_op::from_number(record.option.op)).flatten() {
             Some(sb_op::SB_OP_FACTS) => return self.on_facts(&record, packet),
             Some(sb_op::SB_OP_FLOWS) => self.on_flows(&record, packet),
+            Some(sb_op::SB_OP_SWITCHES) => return self.on_switches(&record, packet),
             _ => {
                 let program = self.program();
                 let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
@@ -265,6 +272,14 @@ impl<'a> Driver<'a> {
         let program = self.program();
         let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
         self.dispatcher.on_flows(at, node, (numbered, is_last), &flows);
+    }
+
+    /// Handles what a node tells of the switches that it hears.
+    fn on_switches(&mut self, record: &sb_record, packet: &[u8]) {
+        if let Some((node, _, heard)) = self.records::<sb_switch_heard>(record, packet) {
+            let heard: Vec<SwitchHeard> = heard.iter().map(SwitchHeard::from_wire).collect();
+            self.switches.take(node, &heard, self.cluster.switches.len(), self.now());
+        }
     }
 
     /// The records in a packet from a node.
@@ -315,7 +330,7 @@ impl<'a> Driver<'a> {
         }
         self.ticked = now;
         let mut result = self.resolve(program);
-        self.dispatcher.ask_for_reports();
+        self.say_hello();
         self.flush();
         if self.keys.turn(since_1970()) {
             result = result.and(program.set_settings(&self.settings()));
@@ -542,12 +557,17 @@ impl<'a> Driver<'a> {
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;
+        let names =
+            |cluster: &Cluster| cluster.switches.iter().map(|switch| switch.name.clone()).collect::<Vec<_>>();
+        if names(&self.cluster) != names(&cluster) {
+            self.switches.clear();
+        }
         self.cluster = cluster;
         program.set_settings(&self.settings())?;
         self.resolve(program)?;
         self.set_vips(program)?;
         self.set_observer(program)?;
-        self.dispatcher.ask_for_reports();
+        self.say_hello();
         self.take_back(program);
         self.flush();
         Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })
@@ -574,7 +594,10 @@ impl<'a> Driver<'a> {
             requests: requests.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
         });
         let counters = SwitchCounter::ALL.iter();
+        let own = self.own();
         SwitchStatus {
+            version: own.software.version().unwrap_or_default(),
+            config: own.software.config_digits().unwrap_or_default(),
             interfaces: interfaces.collect(),
             uptime_s: self.now().as_secs(),
             learning: self.is_learning(),
@@ -582,6 +605,7 @@ impl<'a> Driver<'a> {
             flows: 0,
             services: services.collect(),
             nodes: self.cluster.nodes.iter().map(|node| self.node_status(node)).collect(),
+            switches: self.switches.views(&self.cluster.switches, &own, self.now()),
             dispatch: self.dispatch_status(),
             counters: counters.map(|counter| (counter.name().into(), program.counter(*counter))).collect(),
             responses: self.observer.as_ref().map(Observer::totals),
@@ -615,6 +639,8 @@ impl<'a> Driver<'a> {
             draining: plan.is_draining(id),
             silent: plan.is_silent(id, now),
             newest_version: report.map(|report| report.newest),
+            version: report.and_then(|report| report.software.version()),
+            config: report.and_then(|report| report.software.config_digits()),
             load: report.map(|report| LoadStatus {
                 flows: report.flows,
                 in_flight: report.in_flight,
@@ -622,6 +648,29 @@ impl<'a> Driver<'a> {
                 cpu_permille: report.cpu,
             }),
             listeners: listeners.collect(),
+        }
+    }
+
+    /// Asks all nodes for reports, and tells them of this switch.
+    fn say_hello(&mut self) {
+        self.dispatcher.set_own(self.own());
+        self.dispatcher.ask_for_reports();
+    }
+
+    /// What this switch says of itself now.
+    fn own(&self) -> SwitchSelf {
+        let is_withdrawn = || marks::is_set(Mark::Withdrawn).unwrap_or(false);
+        let state = match () {
+            () if self.leaving.is_some() => SwitchState::Leaving,
+            () if is_withdrawn() => SwitchState::Withdrawn,
+            () if self.is_learning() => SwitchState::Learning,
+            () => SwitchState::Serving,
+        };
+        SwitchSelf {
+            number: (!self.cluster.switches.is_empty()).then_some(self.cluster.rank.number),
+            software: Software::with(self.cluster.hash),
+            state: Some(state),
+            ..self.dispatcher.own()
         }
     }
 

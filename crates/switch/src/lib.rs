@@ -22,6 +22,7 @@ mod program;
 mod sender;
 mod sessions;
 mod sizes;
+mod switches;
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -133,9 +133,14 @@ enum sb_op {
         /* Flows that the node has. Inner packet: a header without meaning, and data. */
         SB_OP_FLOWS = 33,
         /*
-         * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for, or of one that has
-         * not been carried out: the flow is not here. `next` is where its next request begins if the node has released it, else the `origin` of
-         * the question. Inner packet: header of the question.
+         * Switches that the node hears, and what they say of themselves. Sent each second. Inner packet: a header
+         * without meaning, and data.
+         */
+        SB_OP_SWITCHES = 34,
+        /*
+         * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for, or of one
+         * that has not been carried out: the flow is not here. `next` is where its next request begins if the node
+         * has released it, else the `origin` of the question. Inner packet: header of the question.
          */
         SB_OP_UNOWNED = 30,
         /*
@@ -415,12 +420,28 @@ struct sb_kept {
         __be32 end;
 };
 
-/* Place in a sequence of FACTS or FLOWS. */
+/* Place in a sequence of FACTS or FLOWS; zeroes in SWITCHES. */
 struct sb_numbered {
         /* Epoch of the numbers: random, of the agent for FACTS, of the switch that asks for FLOWS. */
         __be32 epoch;
         /* Number of the packet, from 1 on. */
         __be32 number;
+};
+
+/* What a switch says of itself. */
+struct sb_switch_self {
+        /* Number of the switch in the configuration, from 1 on; 0: unknown. */
+        __u8 number;
+        /* Version of the program: major, minor, patch; zeroes: unknown. */
+        __u8 program[3];
+        /* First 4 bytes of the SHA-256 of the configuration's file; 0: unknown. */
+        __be32 config;
+        /* Flows of other switches that it has found since its start, saturated at 2^32 - 1. */
+        __be32 taken_over;
+        /* State of the switch; 0: unknown. */
+        __u8 state;
+        /* 0. */
+        __u8 reserved[3];
 };
 
 /* What a switch wants from nodes. */
@@ -438,6 +459,7 @@ struct sb_hello {
          * carries an order out once.
          */
         __be32 order;
+        struct sb_switch_self own;
 };
 
 /* A node's clock. */
@@ -475,8 +497,10 @@ struct sb_report {
         __be32 flows;
         /* Newest version that the node knows. */
         __u8 newest;
-        /* 0. */
-        __u8 reserved[3];
+        /* Version of the program: major, minor, patch; zeroes: unknown. */
+        __u8 program[3];
+        /* First 4 bytes of the SHA-256 of the configuration's file; 0: unknown. */
+        __be32 config;
 };
 
 /* Length of a response. */
@@ -521,7 +545,7 @@ union sb_payload {
         struct sb_sync sync;
         /* REPORT. */
         struct sb_report report;
-        /* FACTS, FLOWS. */
+        /* FACTS, FLOWS, SWITCHES. */
         struct sb_numbered numbered;
         /* SIZED. */
         struct sb_size size;
@@ -579,19 +603,20 @@ struct sb_second {
 };
 
 /*
- * Header in the data of FACTS and FLOWS, before as many struct sb_fact or struct sb_listed as there is room for.
+ * Header in the data of FACTS, FLOWS and SWITCHES, before as many struct sb_fact, struct sb_listed or struct
+ * sb_switch_heard as there is room for.
  */
 struct sb_records {
         /*
-         * SipHash-2-4 under the handoff key of the text `facts` or `flows` and all data behind the tag, little
-         * endian.
+         * SipHash-2-4 under the handoff key of the text `facts`, `flows` or `switches` and all data behind the
+         * tag, little endian.
          */
         __u8 tag[8];
         /* Epoch of the numbers, as in the option. */
         __be32 epoch;
         /* Number of the packet, as in the option. */
         __be32 number;
-        /* Facts that the node had no room for since its programs were loaded; 0 in FLOWS. */
+        /* Facts that the node had no room for since its programs were loaded; 0 in FLOWS and SWITCHES. */
         __be32 lost;
         /* 0. */
         __be32 reserved;
@@ -603,6 +628,29 @@ struct sb_listed {
         struct sb_flow flow;
         /* State of the flow. */
         struct sb_flow_state state;
+};
+
+/* State of a switch. If several apply, the last of these counts. */
+enum sb_switch_state {
+        /* Serving. */
+        SB_SWITCH_SERVING = 1,
+        /* It has just started, beside others, and gets lists of flows from nodes. */
+        SB_SWITCH_LEARNING = 2,
+        /* Withdrawn by `switchback drain --self`. */
+        SB_SWITCH_WITHDRAWN = 3,
+        /* It is about to end. */
+        SB_SWITCH_LEAVING = 4,
+};
+
+/* A switch that the node hears. */
+struct sb_switch_heard {
+        struct sb_switch_self said;
+        /* Time since its last HELLO, in milliseconds. */
+        __be32 age_ms;
+        /* Number of addresses that say that they are this switch; the rest is what the last one has said. */
+        __u8 addresses;
+        /* 0. */
+        __u8 reserved[3];
 };
 
 /* How a response ended. */

@@ -57,6 +57,7 @@ struct sb_listening_switch {
         __u32 listed; /* number of the last FLOWS of that list that it has taken */
         __u32 order;  /* number of its order to this node; 0: none */
         __u32 drain;  /* the order is to drain */
+        struct sb_switch_self own;
 };
 
 /*

@@ -132,6 +132,7 @@ pub enum sb_op {
     SB_OP_SIZED = 24,
     SB_OP_FACTS = 28,
     SB_OP_FLOWS = 33,
+    SB_OP_SWITCHES = 34,
     SB_OP_UNOWNED = 30,
     SB_OP_UNREAD = 32,
     SB_OP_SYNCED = 31,
@@ -243,12 +244,23 @@ pub struct sb_numbered {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_switch_self {
+    pub number: __u8,
+    pub program: [__u8; 3usize],
+    pub config: __be32,
+    pub taken_over: __be32,
+    pub state: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_hello {
     pub taken: sb_numbered,
     pub newest: __u8,
     pub reserved: [__u8; 3usize],
     pub listed: sb_numbered,
     pub order: __be32,
+    pub own: sb_switch_self,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -267,7 +279,8 @@ pub struct sb_report {
     pub first_byte_us: __be32,
     pub flows: __be32,
     pub newest: __u8,
-    pub reserved: [__u8; 3usize],
+    pub program: [__u8; 3usize],
+    pub config: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -319,6 +332,22 @@ pub struct sb_records {
 pub struct sb_listed {
     pub flow: sb_flow,
     pub state: sb_flow_state,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_switch_state {
+    SB_SWITCH_SERVING = 1,
+    SB_SWITCH_LEARNING = 2,
+    SB_SWITCH_WITHDRAWN = 3,
+    SB_SWITCH_LEAVING = 4,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_switch_heard {
+    pub said: sb_switch_self,
+    pub age_ms: __be32,
+    pub addresses: __u8,
+    pub reserved: [__u8; 3usize],
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -544,6 +573,7 @@ pub struct sb_listening_switch {
     pub listed: __u32,
     pub order: __u32,
     pub drain: __u32,
+    pub own: sb_switch_self,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1387,7 +1417,7 @@ impl Reason {
 }
 
 impl sb_op {
-    pub const ALL: [sb_op; 31] = [
+    pub const ALL: [sb_op; 32] = [
         sb_op::SB_OP_ADOPT,
         sb_op::SB_OP_FORWARD,
         sb_op::SB_OP_RELEASE,
@@ -1410,6 +1440,7 @@ impl sb_op {
         sb_op::SB_OP_SIZED,
         sb_op::SB_OP_FACTS,
         sb_op::SB_OP_FLOWS,
+        sb_op::SB_OP_SWITCHES,
         sb_op::SB_OP_UNOWNED,
         sb_op::SB_OP_UNREAD,
         sb_op::SB_OP_SYNCED,

@@ -137,9 +137,10 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_move>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_kept>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_numbered>(), 4 + 4);
-    assert_eq!(size_of::<sb_hello>(), 2 * size_of::<sb_numbered>() + 1 + 3 + 4);
+    assert_eq!(size_of::<sb_hello>(), 2 * size_of::<sb_numbered>() + 1 + 3 + 4 + size_of::<sb_switch_self>());
+    assert_eq!(size_of::<sb_switch_self>(), 1 + 3 + 4 + 4 + 1 + 3);
     assert_eq!(size_of::<sb_sync>(), 8 + 2 * 4);
-    assert_eq!(size_of::<sb_report>(), 4 + 2 * 2 + 2 * 2 + 3 * 4 + 4);
+    assert_eq!(size_of::<sb_report>(), 4 + 2 * 2 + 2 * 2 + 3 * 4 + 1 + 3 + 4);
     assert_eq!(size_of::<sb_size>(), 4 + 2 + 2);
     assert_eq!(size_of::<sb_direct>(), 4 + 2 + 2);
     assert_eq!(size_of::<sb_geneve>(), 8);
@@ -173,9 +174,10 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
-    assert_eq!(size_of::<sb_listening_switch>(), 8 + 8 * 4);
+    assert_eq!(size_of::<sb_listening_switch>(), 8 + 8 * 4 + size_of::<sb_switch_self>());
     assert_eq!(size_of::<sb_records>(), 8 + 4 * 4);
     assert_eq!(size_of::<sb_listed>(), size_of::<sb_flow>() + size_of::<sb_flow_state>());
+    assert_eq!(size_of::<sb_switch_heard>(), size_of::<sb_switch_self>() + 4 + 1 + 3);
     assert_eq!(size_of::<sb_fact>(), 36 + 4 + 2 * 2 + 4 + 2 * 4 + 2 * 8);
     assert_eq!(size_of::<sb_seen>(), 16 + size_of::<sb_fact>());
     assert_eq!(size_of::<sb_express_request>(), 36 + 3 * 4 + 2 * 2 + 4 + 8);

@@ -24,6 +24,7 @@ pub mod records;
 pub mod report;
 pub mod seq;
 pub mod session;
+pub mod switches;
 
 pub use generated::*;
 pub use plain::{Plain, bytes_of, read_from};

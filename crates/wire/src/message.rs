@@ -8,6 +8,7 @@ use crate::generation::Generation;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
 use crate::report::{Queue, Report};
+use crate::switches::SwitchSelf;
 
 /// Ways to recover the request if the server goes away before it answers (`SB_HANDOVER_LAST`, `SB_HANDOVER_AGAIN`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,6 +194,8 @@ pub enum ToAgent {
         listed: (u32, u32),
         /// See [`Order`].
         order: Option<Order>,
+        /// What the switch says of itself.
+        own: SwitchSelf,
     },
     /// Tell the time.
     Sync {
@@ -214,7 +217,7 @@ impl ToAgent {
     pub fn option(&self) -> sb_option {
         let blank = handoff::blank(self.op());
         match *self {
-            ToAgent::Hello { facts, heard, newest, listed, order } => {
+            ToAgent::Hello { facts, heard, newest, listed, order, own } => {
                 let numbered = |(epoch, number): (u32, u32)| sb_numbered {
                     epoch: epoch.to_be(),
                     number: number.to_be(),
@@ -223,7 +226,8 @@ impl ToAgent {
                 let drains = order.is_some_and(|order| order.drain);
                 let flags = if facts { SB_HELLO_FACTS } else { 0 } | if drains { SB_HELLO_DRAIN } else { 0 };
                 let order = order.map_or(0, |order| order.number).to_be();
-                let hello = sb_hello { taken, newest, reserved: [0; 3], listed, order };
+                let own = own.to_wire();
+                let hello = sb_hello { taken, newest, reserved: [0; 3], listed, order, own };
                 sb_option { flags: flags as u8, ..blank.saying(&hello) }
             }
             ToAgent::Sync { nonce } => blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock: [0; 2] }),
@@ -234,13 +238,14 @@ impl ToAgent {
     pub fn read(option: &sb_option) -> Option<ToAgent> {
         Some(match sb_op::from_number(option.op)? {
             sb_op::SB_OP_HELLO => {
-                let sb_hello { taken, newest, listed, order, .. } = option.said();
+                let sb_hello { taken, newest, listed, order, own, .. } = option.said();
                 let numbers = |at: sb_numbered| (u32::from_be(at.epoch), u32::from_be(at.number));
                 let has = |flag: u32| u32::from(option.flags) & flag != 0;
                 let (facts, drain) = (has(SB_HELLO_FACTS), has(SB_HELLO_DRAIN));
                 let order = Some(u32::from_be(order)).filter(|number| *number != 0);
                 let order = order.map(|number| Order { number, drain });
-                ToAgent::Hello { facts, heard: numbers(taken), newest, listed: numbers(listed), order }
+                let (heard, listed, own) = (numbers(taken), numbers(listed), SwitchSelf::from_wire(&own));
+                ToAgent::Hello { facts, heard, newest, listed, order, own }
             }
             sb_op::SB_OP_SYNC => ToAgent::Sync { nonce: u64::from_be_bytes(option.said::<sb_sync>().nonce) },
             _ => return None,
@@ -520,6 +525,7 @@ mod tests {
     use super::*;
     use crate::flow_state::Handshake;
     use crate::packet::{bare, flags};
+    use crate::switches::{Software, SwitchState};
 
     #[test]
     fn a_message_sets_its_own_fields_only() {
@@ -565,6 +571,19 @@ mod tests {
             let question = sb_question { flow: state.to_wire(), next_generation: next.to_be() };
             assert_eq!(option.said::<sb_question>(), question);
             assert_eq!((ToNode::read(&option), FlowState::read(&option)), (Some(message), state));
+        }
+    }
+
+    #[test]
+    fn messages_to_agents_read_back() {
+        let software = Software { program: [1, 2, 3], config: 9 };
+        let state = Some(SwitchState::Withdrawn);
+        let own = SwitchSelf { number: Some(63), software, taken_over: 5, state };
+        for drain in [false, true] {
+            let order = Some(Order { number: 8, drain });
+            let hello =
+                ToAgent::Hello { facts: !drain, heard: (1, 2), newest: 7, listed: (3, 4), order, own };
+            assert_eq!(ToAgent::read(&hello.option()), Some(hello));
         }
     }
 

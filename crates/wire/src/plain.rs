@@ -40,6 +40,7 @@ plain!(
     sb_records,
     sb_fact,
     sb_listed,
+    sb_switch_heard,
     sb_seen,
     sb_express_request,
     sb_second,

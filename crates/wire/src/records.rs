@@ -1,5 +1,5 @@
-//! Packets of records from a node's agent to a switch: FACTS and FLOWS. They are numbered, and a switch acknowledges them
-//! in its HELLOs. The layout is in `bpf/handoff.h`, at `struct sb_records`.
+//! Packets of records from a node's agent to a switch: FACTS, FLOWS and SWITCHES. FACTS and FLOWS are numbered, and a switch
+//! acknowledges them in its HELLOs. The layout is in `bpf/handoff.h`, at `struct sb_records`.
 
 use std::hash::Hasher;
 use std::net::Ipv4Addr;
@@ -10,18 +10,20 @@ use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, flags, segment};
 use crate::{
     Plain, Seq, address_bytes, bytes_of, handoff, read_from, sb_fact, sb_flow, sb_key, sb_listed,
-    sb_numbered, sb_op, sb_records,
+    sb_numbered, sb_op, sb_records, sb_switch_heard,
 };
 
-/// Records that fit into one packet on any link, whatever the headers.
-pub const RECORDS_MAX: usize = 15;
+/// Bytes of records that fit into one packet on any link, whatever the headers.
+const RECORDS_LEN: usize = 1080;
 
-/// A kind of records, each of at most 72 bytes.
+/// A kind of records.
 pub trait Record: Plain {
     /// The operation of their packets.
     const OP: sb_op;
     /// The text before them in the message under a packet's tag.
     const NAME: &'static [u8];
+    /// The most records in a packet.
+    const MAX: usize = RECORDS_LEN / size_of::<Self>();
 }
 
 impl Record for sb_fact {
@@ -34,8 +36,13 @@ impl Record for sb_listed {
     const NAME: &'static [u8] = b"flows";
 }
 
-/// The numbering of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Record for sb_switch_heard {
+    const OP: sb_op = sb_op::SB_OP_SWITCHES;
+    const NAME: &'static [u8] = b"switches";
+}
+
+/// The numbering of one packet; zeroes in SWITCHES.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbered {
     /// A number drawn at the beginning of the sequence: of facts by the agent, of flows by the switch.
     pub epoch: u32,
@@ -45,7 +52,7 @@ pub struct Numbered {
     pub lost: u32,
 }
 
-/// A whole packet from a node to a switch, with up to [`RECORDS_MAX`] records. None if the two addresses differ in IP
+/// A whole packet from a node to a switch, with up to [`Record::MAX`] records. None if the two addresses differ in IP
 /// version.
 pub fn encode<R: Record>(
     key: &sb_key,
@@ -118,7 +125,7 @@ mod tests {
 
     fn sent<R: Record>(node: &str, switch: &str, record: R) -> Option<Vec<u8>> {
         let peers = Peers { node: node.parse().unwrap(), switch: switch.parse().unwrap(), epoch: 5 };
-        encode(&KEY, peers, 1, NUMBERED, &[record; RECORDS_MAX])
+        encode(&KEY, peers, 1, NUMBERED, &vec![record; R::MAX])
     }
 
     fn assert_fits<R: Record>(node: &str, switch: &str, overhead: usize, record: R) {
@@ -129,7 +136,7 @@ mod tests {
         let inner = &packet[overhead..];
         let view = TcpView::parse(inner).unwrap();
         let (numbered, records) = read::<R>(&inner[view.data..view.end], &[OTHER, KEY]).unwrap();
-        assert_eq!((numbered, records.len()), (NUMBERED, RECORDS_MAX));
+        assert_eq!((numbered, records.len()), (NUMBERED, R::MAX));
         assert!(records.iter().all(|read| bytes_of(read) == bytes_of(&record)));
     }
 
@@ -141,13 +148,14 @@ mod tests {
         ] {
             assert_fits(node, switch, overhead, fact());
             assert_fits(node, switch, overhead, sb_listed::default());
+            assert_fits(node, switch, overhead, sb_switch_heard::default());
         }
     }
 
     #[test]
     fn what_somebody_else_has_written_is_not_read() {
         let packet = sent("192.0.2.21", "192.0.2.10", fact()).unwrap();
-        let start = packet.len() - size_of::<sb_records>() - RECORDS_MAX * size_of::<sb_fact>();
+        let start = packet.len() - size_of::<sb_records>() - sb_fact::MAX * size_of::<sb_fact>();
         let data = &packet[start..];
         assert!(read::<sb_fact>(data, &[KEY, KEY]).is_some());
         assert!(read::<sb_fact>(data, &[OTHER, OTHER]).is_none());

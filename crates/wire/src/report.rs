@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::Reason;
 use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, bare, flags};
+use crate::switches::Software;
 use crate::{Seq, address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
 
 /// Length and limit of an accept queue, in connections, each saturated at 65,535.
@@ -34,6 +35,8 @@ pub struct Report {
     pub cpu: u16,
     /// The newest version of the format that the node knows.
     pub newest: u8,
+    /// The node's program and configuration.
+    pub software: Software,
 }
 
 /// The number of a pool in reports: the FNV-1a hash of its name. Two pools with one hash would share their reports, so
@@ -98,7 +101,8 @@ impl Report {
             first_byte_us: waited.to_be(),
             flows: self.flows.to_be(),
             newest: self.newest,
-            reserved: [0; 3],
+            program: self.software.program,
+            config: self.software.config.to_be(),
         };
         let reason = self.reason.map_or(0, Reason::number);
         sb_option { reason, ..handoff::blank(sb_op::SB_OP_REPORT).saying(&said) }
@@ -119,6 +123,7 @@ impl Report {
             first_byte: (waited != 0).then(|| Duration::from_micros(waited.into())),
             cpu: u16::from_be(said.cpu),
             newest: said.newest,
+            software: Software { program: said.program, config: u32::from_be(said.config) },
         }
     }
 
@@ -145,6 +150,7 @@ mod tests {
             first_byte: Some(Duration::from_micros(4_400)),
             cpu: 999,
             newest: 7,
+            software: Software { program: [1, 2, 3], config: 0x1a2b_3c4d },
         }
     }
 

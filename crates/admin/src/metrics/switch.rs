@@ -2,10 +2,11 @@
 
 use prometheus_client::registry::Unit;
 use switchback_status::switch::{
-    DispatchCounts, DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus,
+    DispatchCounts, DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus, SwitchView,
 };
 use switchback_status::totals::{Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::SwitchCounter;
+use switchback_wire::switches::SwitchState;
 
 use crate::metric::{Add, Kind, Metric, Value};
 
@@ -13,6 +14,7 @@ use crate::metric::{Add, Kind, Metric, Value};
 pub(super) fn metrics() -> Vec<Metric<SwitchStatus>> {
     let mut all = own();
     all.extend(of_nodes());
+    all.extend(of_switches());
     all.extend(of_dispatch());
     all.extend(of_responses());
     all.extend(SwitchCounter::ALL.into_iter().map(|counter| {
@@ -111,6 +113,88 @@ fn of_nodes() -> Vec<Metric<SwitchStatus>> {
             (listener.queue_limit != 0).then(|| listener.queue_limit.into())
         }),
     ]
+}
+
+fn of_switches() -> Vec<Metric<SwitchStatus>> {
+    let software = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for switch in &status.switches {
+            if let (Some(version), Some(config)) = (&switch.version, &switch.config) {
+                add(&[&switch.name, version, config], Value::Labels);
+            }
+        }
+    };
+    let node_software = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for node in &status.nodes {
+            if let (Some(version), Some(config)) = (&node.version, &node.config) {
+                add(&[&node.name, version, config], Value::Labels);
+            }
+        }
+    };
+    let named = |status: &SwitchStatus, count: fn(&SwitchStatus) -> usize| {
+        (!status.switches.is_empty()).then(|| count(status) as u64)
+    };
+    vec![
+        Metric::new(
+            Kind::Info,
+            "switchback_switch_software",
+            "Program of a switch of the cluster, and the beginning of its configuration's SHA-256",
+            &["switch", "version", "config"],
+            software,
+        ),
+        Metric::new(
+            Kind::Info,
+            "switchback_switch_node_software",
+            "Program of a node, and the beginning of its configuration's SHA-256",
+            &["node", "version", "config"],
+            node_software,
+        ),
+        of_switch(Kind::Gauge, "up", "1 if the switch has been heard in the last three seconds", |switch| {
+            Some(switch.is_heard().into())
+        }),
+        of_switch(
+            Kind::Gauge,
+            "serving",
+            "1 if it is heard and neither starting nor ending nor withdrawn",
+            |switch| Some((switch.state == SwitchState::Serving.name()).into()),
+        ),
+        of_switch(Kind::Gauge, "heard_by_nodes", "Nodes that hear the switch", |switch| {
+            Some(switch.heard_by.into())
+        }),
+        of_switch(
+            Kind::Counter,
+            "taken_over_flows",
+            "Connections of other switches that the switch has found",
+            |switch| switch.taken_over.map(Value::from),
+        ),
+        Metric::single(
+            Kind::Gauge,
+            "switchback_switch_other_configurations",
+            "Switches and nodes that have another configuration than this switch",
+            move |status| named(status, SwitchStatus::other_configs),
+        ),
+        Metric::single(
+            Kind::Gauge,
+            "switchback_switch_other_versions",
+            "Switches and nodes that run another version than this switch",
+            move |status| named(status, SwitchStatus::other_versions),
+        ),
+    ]
+}
+
+fn of_switch(
+    kind: Kind,
+    name: &str,
+    help: &'static str,
+    value: fn(&SwitchView) -> Option<Value>,
+) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for switch in &status.switches {
+            if let Some(value) = value(switch) {
+                add(&[&switch.name], value);
+            }
+        }
+    };
+    Metric::new(kind, format!("switchback_switch_{name}"), help, &["switch"], samples)
 }
 
 fn of_node(

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
-    SwitchStatus,
+    SwitchStatus, SwitchView,
 };
 use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::{NodeCounter, SwitchCounter};
@@ -44,6 +44,8 @@ fn switch() -> SwitchStatus {
     };
     SwitchStatus {
         interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
+        version: "1.2.0".to_owned(),
+        config: "9f8e7d6c".to_owned(),
         uptime_s: 61,
         learning: false,
         leaving: false,
@@ -54,7 +56,18 @@ fn switch() -> SwitchStatus {
             requests: 40,
             load: Some(LoadStatus { first_byte_us: Some(1500), cpu_permille: 250, ..LoadStatus::default() }),
             listeners: vec![listener],
+            version: Some("1.2.0".to_owned()),
+            config: Some("9f8e7d6c".to_owned()),
             ..NodeView::default()
+        }],
+        switches: vec![SwitchView {
+            name: "s2".to_owned(),
+            state: "serving".into(),
+            version: Some("1.3.0".to_owned()),
+            config: Some("1a2b3c4d".to_owned()),
+            taken_over: Some(13),
+            heard_by: 1,
+            ..SwitchView::default()
         }],
         dispatch: DispatchStatus {
             counts: DispatchCounts {
@@ -129,7 +142,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 16] = [
+    let rows: [Row<'_>; 22] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_requests_total", &[("service", "shop")], 42.0),
@@ -141,6 +154,16 @@ fn what_the_metrics_say() {
             &[("pool", "web"), ("listen", "192.0.2.100:80")],
             511.0,
         ),
+        (
+            "switchback_switch_software_info",
+            &[("switch", "s2"), ("version", "1.3.0"), ("config", "1a2b3c4d")],
+            1.0,
+        ),
+        ("switchback_switch_up", &[("switch", "s2")], 1.0),
+        ("switchback_switch_heard_by_nodes", &[("switch", "s2")], 1.0),
+        ("switchback_switch_taken_over_flows_total", &[("switch", "s2")], 13.0),
+        ("switchback_switch_other_configurations", &[], 1.0),
+        ("switchback_switch_other_versions", &[], 1.0),
         ("switchback_dispatch_answered_total", &[("code", "404")], 2.0),
         ("switchback_dispatch_refused_requests_total", &[("reason", "bad method")], 3.0),
         ("switchback_dispatch_held_bytes", &[], 1024.0),

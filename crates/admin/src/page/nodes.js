@@ -1,6 +1,6 @@
 // The table of nodes, which can be sorted by each of its columns.
 
-import { UNKNOWN, count, html, percent, rate, rows, set, standing, svg, time, traffic } from "./words.js";
+import { UNKNOWN, count, html, marked, percent, rate, rows, set, svg, time, traffic } from "./words.js";
 
 /** An accept queue that is fuller than this is shown to be full. */
 const FULL = 0.9;
@@ -70,14 +70,8 @@ function inOrder(all) {
 }
 
 function nameOf(node) {
-  const { kind, sign } = standing(node.state);
   const here = node.here ? ", this machine" : "";
-  return [
-    html("span", { class: `mark state-${kind}`, "aria-hidden": "true" }, sign),
-    html("span", { class: "name" }, node.name),
-    " ",
-    html("span", { class: "quiet" }, `${node.state}${here} · ${node.address}`),
-  ];
+  return marked(node, `${node.state}${here} · ${node.address}`);
 }
 
 /** Beside the rate, how it is compared with that of the busiest node. */

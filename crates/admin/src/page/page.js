@@ -3,7 +3,7 @@
 import { latencies } from "./latency.js";
 import { header, nodes } from "./nodes.js";
 import { draw } from "./picture.js";
-import { UNKNOWN, count, html, lasted, rate, rows, say, set, svg, traffic } from "./words.js";
+import { UNKNOWN, count, html, lasted, marked, rate, rows, say, set, svg, traffic } from "./words.js";
 
 /** After so long without a word the connection is taken for lost. */
 const PATIENCE_MS = 5000;
@@ -59,7 +59,9 @@ function render(view) {
   draw($("#picture"), view);
   drains(view.nodes);
   nodes(table("#nodes"), view.nodes);
-  news(view.nodes);
+  switches(view);
+  news("", view.nodes);
+  news("switch ", view.switches);
   latencies($("#latency > div"), view.latencies);
   errors(view.errors);
   services(view.services);
@@ -158,14 +160,38 @@ function drains(all) {
 
 const states = new Map();
 
-function news(all) {
-  for (const { name, state } of all) {
+function news(kind, all) {
+  for (const { name: own, state } of all) {
+    const name = `${kind}${own}`;
     const before = states.get(name);
     if (before !== undefined && before !== state) say($("#news"), `${name} is ${state}`);
     states.set(name, state);
   }
 }
 
+// The switches of the cluster, and what machines do not agree on.
+
+function switches({ switches: all, nodes: { length }, warnings, config, version: own }) {
+  $("#switches").hidden = all.length === 0;
+  $("#switches ul").replaceChildren(...warnings.map((warning) => html("li", {}, warning)));
+  const cell = (label, kind, words) => {
+    const known = words === UNKNOWN ? "unknown" : "";
+    return html("td", { role: "cell", class: `${kind} ${known}`.trim(), "data-label": label }, words);
+  };
+  const differs = (own, other) => (own !== null && own !== other ? "wrong" : "");
+  rows(table("#switches"), all.map((one) => [
+    html("td", { role: "cell", class: "wide" }, ...marked(one, describe(one))),
+    cell("version", differs(one.version, own), one.version ?? UNKNOWN),
+    cell("configuration", differs(one.config, config), one.config ?? UNKNOWN),
+    cell("heard by", "number", `${one.heard_by} of ${length} nodes`),
+    cell("taken over", "number", count(one.taken_over)),
+  ]));
+}
+
+function describe({ state, here, silent_s: silent }) {
+  if (here) return `${state}, this machine`;
+  return silent === null ? state : `${state} for ${lasted(silent)}`;
+}
 
 // Errors and services.
 

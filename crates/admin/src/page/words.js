@@ -95,11 +95,26 @@ export function percent(share) {
   return share === null ? UNKNOWN : `${whole.format(share * 100)}%`;
 }
 
-/** What a node's state is shown by besides its words: a colour and a sign. */
+/** A machine's name with the sign of its state, and words about it. */
+export function marked({ name, state }, words) {
+  const { kind, sign } = standing(state);
+  return [
+    html("span", { class: `mark state-${kind}`, "aria-hidden": "true" }, sign),
+    html("span", { class: "name" }, name),
+    " ",
+    html("span", { class: "quiet" }, words),
+  ];
+}
+
+/** What a machine's state is shown by besides its words: a colour and a sign. */
 export function standing(state) {
   switch (state) {
-    case "up": return { kind: "up", sign: "●" };
-    case "draining": return { kind: "draining", sign: "◐" };
+    case "up":
+    case "serving": return { kind: "up", sign: "●" };
+    case "draining":
+    case "learning":
+    case "withdrawn":
+    case "leaving": return { kind: "draining", sign: "◐" };
     case "unused": return { kind: "unused", sign: "○" };
     default: return { kind: "ill", sign: "✕" };
   }

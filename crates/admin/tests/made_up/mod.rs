@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
-    SwitchStatus,
+    SwitchStatus, SwitchView,
 };
 use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::SwitchCounter;
 
 /// After running for so long, with so many nodes. Of four or more the second drains, of six or more the fourth has no
-/// server. `known`: the nodes tell of their responses.
+/// server. With four or more, it is one of four switches, of which the second has another configuration and the third is
+/// silent. `known`: the nodes tell of their responses.
 pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
     let seconds = up.as_secs_f64();
     // The integral of a rate that swells and sinks.
@@ -27,6 +28,8 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
     };
     SwitchStatus {
         interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
+        version: "0.1.0".to_owned(),
+        config: "9f8e7d6c".to_owned(),
         uptime_s: 3725 + up.as_secs(),
         learning: false,
         leaving: false,
@@ -46,8 +49,34 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
         },
         counters: [(SwitchCounter::DropTag.name().into(), 2)].into(),
         responses,
+        switches: if nodes.len() >= 4 { switches(nodes.len() as u32, up) } else { Vec::new() },
         nodes,
     }
+}
+
+fn switches(nodes: u32, up: Duration) -> Vec<SwitchView> {
+    let switch = |name: &str, state: &'static str| SwitchView {
+        name: name.to_owned(),
+        state: state.into(),
+        version: Some("0.1.0".to_owned()),
+        config: Some("9f8e7d6c".to_owned()),
+        taken_over: Some(0),
+        heard_by: nodes,
+        addresses: 1,
+        ..SwitchView::default()
+    };
+    let unknown = SwitchView { name: "edge4".to_owned(), state: "unknown".into(), ..SwitchView::default() };
+    vec![
+        SwitchView { here: true, taken_over: Some(1234), ..switch("edge1", "serving") },
+        SwitchView { config: Some("1a2b3c4d".to_owned()), ..switch("edge2", "withdrawn") },
+        SwitchView {
+            silent_s: Some(61 + up.as_secs()),
+            heard_by: 0,
+            addresses: 0,
+            ..switch("edge3", "silent")
+        },
+        unknown,
+    ]
 }
 
 fn node(index: usize, all: usize, up: Duration, grown: &impl Fn(f64, f64) -> u64) -> NodeView {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use switchback_admin::View;
 use switchback_admin::view::{ErrorRow, Latency, NodeRow, Quantiles, Rate, ServiceRow};
 
-use crate::status::duration;
+use crate::status::{duration, switches};
 use crate::table::{Align, Table};
 
 /// An unknown value.
@@ -153,6 +153,11 @@ pub fn drains(view: &View) -> Vec<String> {
     draining.map(line).collect()
 }
 
+/// A line for each warning.
+pub fn warnings(view: &View) -> Vec<String> {
+    view.warnings.iter().map(|warning| format!("warning: {warning}")).collect()
+}
+
 /// The first line.
 pub fn title(view: &View) -> String {
     let interfaces =
@@ -170,6 +175,9 @@ pub fn plain(view: &View) -> String {
     let titles = COLUMNS.map(|column| column.title);
     let nodes = view.nodes.iter().map(|row| COLUMNS.iter().map(|column| (column.cell)(row)).collect());
     text += &format!("\n{}", table(&titles, 2, nodes));
+    if !view.switches.is_empty() {
+        text += &format!("\n{}", switches(&view.switches, view.nodes.len()));
+    }
     if let Some(latencies) = &view.latencies {
         text += &format!("\n{}", table(&LATENCY, 2, latencies.iter().map(|row| latency(row).to_vec())));
     }
@@ -177,7 +185,7 @@ pub fn plain(view: &View) -> String {
         let rows = view.errors.iter().map(error).map(|[per_s, total, what]| vec![what, per_s, total]);
         text += &format!("\n{}", table(&["ERROR", "PER SECOND", "TOTAL"], 1, rows));
     }
-    for line in drains(view) {
+    for line in drains(view).into_iter().chain(warnings(view)) {
         text += &format!("\n{line}");
     }
     text.trim_end().to_owned() + "\n"

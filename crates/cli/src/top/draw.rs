@@ -12,6 +12,7 @@ use switchback_admin::view::NodeRow;
 
 use super::app::App;
 use super::cells::{self, COLUMNS};
+use crate::status::{SWITCH, SWITCH_TEXTS, of_switch};
 
 const THERE: Color = Color::Blue;
 const BACK: Color = Color::Yellow;
@@ -20,6 +21,8 @@ const BAD: Color = Color::Red;
 const NODES: u16 = 10;
 /// Most errors and services that are shown.
 const FEW: usize = 5;
+/// Most switches that are shown.
+const SWITCHES: usize = 16;
 
 const HELP: [(&str, &str); 7] = [
     ("left, right", "the column to sort by"),
@@ -34,7 +37,7 @@ const HELP: [(&str, &str); 7] = [
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let view = &app.view;
-    let drains = cells::drains(view);
+    let (drains, warnings) = (cells::drains(view), cells::warnings(view));
     let latencies = view.latencies.as_deref().unwrap_or_default();
     // With a blank line and the titles.
     let nodes_lines = view.nodes.len() as u16 + 2;
@@ -46,26 +49,34 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         left -= if fits { wanted } else { 0 };
         if fits { wanted } else { 0 }
     };
+    let warning_lines = room(warnings.len(), 0);
     let drain_lines = room(drains.len(), 0);
+    let switch_lines = room(view.switches.len().min(SWITCHES), 1);
     let error_lines = room(view.errors.len().min(FEW), 1);
     let latency_lines = room(latencies.len().min(FEW), 1);
     let service_lines = room(view.services.len().min(FEW), 1);
-    let [title, headline, services, nodes, drain, latency, errors] = Layout::vertical([
+    let [title, headline, warning, services, nodes, drain, switches, latency, errors] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
+        Constraint::Length(warning_lines),
         Constraint::Length(service_lines),
         Constraint::Length(nodes_lines.min(left)),
         Constraint::Length(drain_lines),
+        Constraint::Length(switch_lines),
         Constraint::Length(latency_lines),
         Constraint::Length(error_lines),
     ])
     .areas(frame.area());
     frame.render_widget(first_line(app, title.width), title);
     frame.render_widget(Paragraph::new(second_line(view)), headline);
+    let warnings: Vec<Line<'_>> = warnings.into_iter().map(|line| Line::from(line).fg(BAD)).collect();
+    frame.render_widget(Paragraph::new(warnings), below(warning));
     few(frame, services, &cells::SERVICE, 2, view.services.iter().map(|row| cells::service(row).to_vec()));
     self::nodes(frame, nodes, app);
     let drains: Vec<Line<'_>> = drains.into_iter().map(|line| Line::from(line).magenta()).collect();
     frame.render_widget(Paragraph::new(drains), below(drain));
+    let rows = view.switches.iter().map(|switch| of_switch(switch, view.nodes.len()).to_vec());
+    few(frame, switches, &SWITCH, SWITCH_TEXTS, rows);
     few(frame, latency, &cells::LATENCY, 2, latencies.iter().map(|row| cells::latency(row).to_vec()));
     few(frame, errors, &cells::ERROR, 0, view.errors.iter().map(|row| cells::error(row).to_vec()));
     if app.helps {
@@ -123,7 +134,8 @@ fn few(
     if area.height == 0 {
         return;
     }
-    let rows: Vec<Vec<String>> = rows.take(FEW).collect();
+    // With a blank line and the titles.
+    let rows: Vec<Vec<String>> = rows.take(usize::from(area.height.saturating_sub(2))).collect();
     let width = |index: usize| {
         let cells = rows.iter().map(|row| row[index].chars().count());
         cells.chain([titles[index].len()]).max().unwrap_or(0)

@@ -57,6 +57,12 @@ fn all_of_it_in_a_wide_terminal() {
         ],
         &["web1", "up", "Mbit/s", "/511", "%", "420 us"],
         &["web2 drains:", "connections left,", "in flight"],
+        &["warning: switch edge2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the file"],
+        &["SWITCH", "STATE", "VERSION", "CONFIG", "HEARD BY", "TAKEN OVER"],
+        &["edge1", "serving, this machine", "0.1.0", "9f8e7d6c", "5 of 5 nodes", "1234"],
+        &["edge2", "withdrawn", "1a2b3c4d"],
+        &["edge3", "silent for 1 min", "0 of 5 nodes"],
+        &["edge4", "unknown", "-"],
         &["QUEUED P50", "1ST BYTE P50", "WHOLE P50"],
         &["shop", "web", "us", "ms", "ms"],
         &["PER SECOND", "TOTAL", "ERROR"],
@@ -153,6 +159,9 @@ fn without_a_terminal_it_is_one_text() {
         &["web2", "draining"],
         &["ERROR", "PER SECOND", "TOTAL"],
         &["web2 drains:"],
+        &["SWITCH", "STATE", "VERSION", "CONFIG", "HEARD BY", "TAKEN OVER"],
+        &["edge2", "withdrawn", "1a2b3c4d"],
+        &["warning: switch edge2 has another configuration"],
     ] {
         assert!(contains(&lines, words), "{words:?} are not in\n{text}");
     }

@@ -44,6 +44,7 @@ use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::{Order, Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::switches::SwitchSelf;
 use switchback_wire::{SB_VERSION, Seq, sb_flow, sb_record, sb_record_kind};
 
 use crate::observe::{FactsReceived, Observation};
@@ -106,6 +107,8 @@ pub struct Dispatcher {
     observes: bool,
     heard: FactsReceived,
     lists: Lists,
+    /// What the switch says of itself, but for its counts.
+    own: SwitchSelf,
     /// Changes and packets for the driver, which clears them.
     pub output: Output,
     /// The time of the latest event.
@@ -130,6 +133,7 @@ impl Dispatcher {
             observes: false,
             heard: FactsReceived::default(),
             lists: Lists::default(),
+            own: SwitchSelf::default(),
             output: Output::default(),
             now: Duration::ZERO,
             stats: Stats::default(),
@@ -199,6 +203,17 @@ impl Dispatcher {
         }
     }
 
+    /// Sets what nodes are told of this switch, but for its counts.
+    pub fn set_own(&mut self, own: SwitchSelf) {
+        self.own = own;
+    }
+
+    /// What the switch says of itself.
+    pub fn own(&self) -> SwitchSelf {
+        let taken_over = self.stats.recovered + self.stats.listed;
+        SwitchSelf { taken_over: u32::try_from(taken_over).unwrap_or(u32::MAX), ..self.own }
+    }
+
     /// Asks every node for reports, for facts about responses if observed, for its flows if they are to be listed, and
     /// for its clock.
     pub fn ask_for_reports(&mut self) {
@@ -247,7 +262,8 @@ impl Dispatcher {
         let heard = self.heard.last(id);
         let listed = self.lists.wanted(id);
         let order = self.plan.tell_order(id);
-        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION, listed, order };
+        let (facts, newest, own) = (self.observes, SB_VERSION, self.own());
+        let hello = ToAgent::Hello { facts, heard, newest, listed, order, own };
         self.tell_agent(id, epoch, hello);
     }
 

@@ -151,7 +151,9 @@ fn formats() -> String {
         .blocklist_type("sb_(switch|node|client)_counter")
         .blocklist_item(FRAMING_ITEMS)
         .blocklist_type("sb_payload")
-        .rustified_enum("sb_(op|reason|mode|record_kind|ownership|session_mode|hook|direct_state|end)")
+        .rustified_enum(
+            "sb_(op|reason|mode|record_kind|ownership|session_mode|hook|direct_state|end|switch_state)",
+        )
         .no_default("sb_(persistence|tag_input)");
     let mut made = format!("{NOTE}{}", bindings.generate().expect("libclang reads the headers"));
     made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::header::{Entry, Header};
 
 /// Names of the page's blocks: structures and enums by their own names, and tables of other kinds.
-pub const BLOCKS: [&str; 26] = [
+pub const BLOCKS: [&str; 28] = [
     "operations",
     "flags",
     "reasons",
@@ -29,6 +29,8 @@ pub const BLOCKS: [&str; 26] = [
     "struct sb_fact",
     "enum sb_end",
     "struct sb_listed",
+    "struct sb_switch_heard",
+    "enum sb_switch_state",
     "struct sb_tag_input",
     "struct sb_introduction",
     "struct sb_introduction_input",

@@ -265,6 +265,7 @@ fn a_hello_says_which_list_and_order_its_switch_has() {
             facts: false,
             heard: (0, 0),
             newest: 1,
+            own: Default::default(),
             listed: (7, 3),
             order: Some(Order { number: 9, drain: true }),
         };

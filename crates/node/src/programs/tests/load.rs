@@ -233,7 +233,9 @@ fn a_switch_that_says_hello_is_remembered() {
     alone(|| {
         let bench = Bench::new();
         let known = KnownFlow { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
-        let frame = to_us(&known.hand_over(known.option(SB_OP_HELLO), b""));
+        let own = sb_switch_self { number: 3, program: [1, 2, 3], state: 4, ..Default::default() };
+        let hello = known.option(SB_OP_HELLO).saying(&sb_hello { own, ..Default::default() });
+        let frame = to_us(&known.hand_over(hello, b""));
         let mut forged = frame.clone();
         forged[14 + 20 + size_of::<sb_shim>() - 1] ^= 1;
         assert_eq!((bench.ingress(&forged, 0).0, bench.switches()), (Verdict::Drop, vec![]));
@@ -242,6 +244,7 @@ fn a_switch_that_says_hello_is_remembered() {
             (Verdict::Drop, vec![address(SWITCHES[0])])
         );
         assert_eq!(bench.counter(NodeCounter::Hello), 1);
+        assert_eq!(bench.listening()[0].own, own);
     });
 }
 

@@ -437,6 +437,7 @@ impl World {
             first_byte: None,
             cpu: 0,
             newest: SB_VERSION,
+            software: Default::default(),
         };
         let mut packet = Vec::new();
         let peers = Peers { node, switch: "192.0.2.10".parse().unwrap(), epoch: 0 };

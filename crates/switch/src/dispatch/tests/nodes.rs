@@ -5,6 +5,7 @@ use std::time::Duration;
 use switchback_flow::entry::Mode;
 use switchback_wire::message::{FromNode, ToAgent};
 use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::switches::{SwitchSelf, SwitchState};
 use switchback_wire::*;
 
 use super::cases::settled;
@@ -271,6 +272,21 @@ fn every_node_is_asked_for_reports() {
     let asked: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
     let both = |last| [(SB_OP_SYNC, node(last)), (SB_OP_HELLO, node(last))];
     assert_eq!(asked, [1, 2, 3].map(both).concat());
+}
+
+#[test]
+fn nodes_are_told_how_many_flows_were_taken_over() {
+    let mut world = World::new();
+    let own = SwitchSelf { number: Some(2), state: Some(SwitchState::Learning), ..SwitchSelf::default() };
+    world.dispatcher.set_own(own);
+    for (recovered, listed, taken_over) in [(3, 4, 7), (1, u64::from(u32::MAX), u32::MAX)] {
+        (world.dispatcher.stats.recovered, world.dispatcher.stats.listed) = (recovered, listed);
+        world.dispatcher.ask_for_reports();
+        let sent = world.flush();
+        let hello = sent.iter().find(|sent| sent.op == SB_OP_HELLO).expect("a HELLO");
+        let Some(ToAgent::Hello { own: told, .. }) = ToAgent::read(&hello.option) else { panic!() };
+        assert_eq!(told, SwitchSelf { taken_over, ..own });
+    }
 }
 
 /// The answer of a node whose clock says this to the question that it was sent.
