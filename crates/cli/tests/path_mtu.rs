@@ -3,14 +3,54 @@
 
 mod common;
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use common::http::{Documents, alternating, fetch};
-use common::{Cluster, Plan, Result};
-use switchback_lab::Topology;
+use common::http::{Document, Documents, alternating, fetch};
+use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, alone, start_daemon, status, wait_until};
+use switchback_lab::{Lab, Routing, ServerKind, ServerOptions, Topology};
 
 const PATH_MTU: u32 = 1280;
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A router's message reaches one of two switches, whichever has the flow.
+#[test]
+fn behind_a_narrow_path_and_two_switches() -> Result {
+    const DOWNLOADS: usize = 12;
+    let _alone = alone();
+    let lab = Lab::builder().topology(Topology::Routed).routing(Routing::Bird);
+    let lab = lab.switches(2).nodes(2).up()?;
+    let plan = Plan { servers: vec![ServerKind::Nginx; 2], ..Default::default() };
+    let config = lab.write_config_text(&(plan.config(&lab) + "\n{switches}"))?;
+    for node in lab.nodes() {
+        node.nginx(&ServerOptions::default())?;
+        start_daemon(node, "node", &config)?;
+    }
+    for switch in lab.switches() {
+        start_daemon(switch, "switch", &config)?;
+        switch.announce_when_ready(Path::new(PROGRAM))?;
+    }
+    let vips: [IpAddr; 2] = [lab.vip4().into(), lab.vip6().into()];
+    let routed = || Ok([lab.routed_switches(vips[0])?, lab.routed_switches(vips[1])?]);
+    wait_until("the routes", PATIENCE, routed, |routes| routes.iter().all(|there| there == &[0, 1]))?;
+    lab.set_path_mtu(PATH_MTU)?;
+    let document = Document::of(&lab, "/1m")?;
+    for base in [format!("http://{}", lab.vip4()), format!("http://[{}]", lab.vip6())] {
+        for _ in 0..DOWNLOADS {
+            let get = [(format!("{base}/1m"), document.clone())];
+            fetch(lab.client(0), &get, &[], TIMEOUT)?;
+        }
+    }
+    let recovered = lab.switches().map(|host| {
+        let status = status(host)?;
+        status["dispatch"]["recovered"].as_u64().ok_or_else(|| "no count".into())
+    });
+    let recovered: u64 = recovered.collect::<Result<Vec<u64>>>()?.into_iter().sum();
+    assert!(recovered > 0, "no message came to the other switch");
+    lab.down()?;
+    Ok(())
+}
 
 /// Each node learns it for itself; an IPv6 address does not tell an IPv4 one.
 #[test]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Path MTU messages (RFC 1191, RFC 8201). A router between a node and a client sends them to the VIP, and so
- * to the switch, which forwards them to the kernel of the flow's node.
+ * to a switch, which forwards them to the kernel of the flow's node. The L7 thread asks which node that is if
+ * another switch has the flow.
  */
 #ifndef SWITCH_ICMP_H
 #define SWITCH_ICMP_H
@@ -13,10 +14,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "allowance.h"
 #include "counters.h"
 #include "entry.h"
 #include "forward.h"
 #include "handoff.h"
+#include "l7.h"
 #include "maps.h"
 #include "neighbour.h"
 #include "packet.h"
@@ -65,6 +68,13 @@ static __noinline int on_icmp(struct xdp_md *ctx, struct packet *p, const struct
         if (parse_too_long(ctx, p))
                 return drop(SB_SWITCH_DROP_ICMP);
         entry = read_entry(&flows, &p->flow, &place);
+        if (!entry && is_vip(p->flow.vip) && !bpf_map_lookup_elem(&waiting, &p->flow) &&
+            may_ask(&p->flow, s)) {
+                struct record_parts parts = {
+                    .kind = SB_RECORD_ICMP, .flow = &p->flow, .start = p->start, .len = p->ip_len};
+
+                return to_l7(ctx, &parts, SB_SWITCH_DROP_ICMP);
+        }
         if (!entry || !has_node(entry))
                 return drop(SB_SWITCH_DROP_ICMP);
         p->handoff_op = SB_OP_ICMP;

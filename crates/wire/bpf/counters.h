@@ -32,7 +32,7 @@
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_FRAGMENT, "dropped: IP fragments, IP options and extension headers")                          \
         X(DROP_CHECKSUM, "dropped: wrong checksum where a request is read")                                  \
-        X(DROP_ICMP, "dropped: ICMP that is about no flow of ours, or of no use to a node")                  \
+        X(DROP_ICMP, "dropped: ICMP of no use to a node; about an unknown flow, nodes are asked first")      \
         X(DROP_FLAGS, "dropped: TCP flags that begin nothing")                                               \
         X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
         X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \

@@ -113,6 +113,7 @@ enum sb_record_kind {
         SB_RECORD_HANDOFF = 2, /* verified packet of a node */
         SB_RECORD_FORWARD = 3, /* user space sends it: the next hop is not resolved */
         SB_RECORD_UNKNOWN = 4, /* no flow entry, no valid cookie: ask the nodes */
+        SB_RECORD_ICMP = 5,    /* path MTU message about a flow without an entry: ask the nodes */
 };
 
 /*

@@ -511,6 +511,7 @@ pub enum sb_record_kind {
     SB_RECORD_HANDOFF = 2,
     SB_RECORD_FORWARD = 3,
     SB_RECORD_UNKNOWN = 4,
+    SB_RECORD_ICMP = 5,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -804,7 +805,7 @@ pub enum SwitchCounter {
     DropFragment,
     #[doc = "dropped: wrong checksum where a request is read"]
     DropChecksum,
-    #[doc = "dropped: ICMP that is about no flow of ours, or of no use to a node"]
+    #[doc = "dropped: ICMP of no use to a node; about an unknown flow, nodes are asked first"]
     DropIcmp,
     #[doc = "dropped: TCP flags that begin nothing"]
     DropFlags,
@@ -917,7 +918,7 @@ impl SwitchCounter {
             SwitchCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             SwitchCounter::DropFragment => "dropped: IP fragments, IP options and extension headers",
             SwitchCounter::DropChecksum => "dropped: wrong checksum where a request is read",
-            SwitchCounter::DropIcmp => "dropped: ICMP that is about no flow of ours, or of no use to a node",
+            SwitchCounter::DropIcmp => "dropped: ICMP of no use to a node; about an unknown flow, nodes are asked first",
             SwitchCounter::DropFlags => "dropped: TCP flags that begin nothing",
             SwitchCounter::DropHeld => "dropped: packets without data of a flow that has no node yet",
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",

@@ -104,6 +104,8 @@ pub enum ToNode {
         /// The adoption before which the node is to accept no other one; none if it need not promise anything.
         next: Generation,
     },
+    /// Take a router's message about a packet of the flow's server.
+    Icmp,
     /// Keep the packet's data.
     Keep {
         /// The sequence number at which it ends.
@@ -122,6 +124,7 @@ impl ToNode {
             ToNode::Confirm(_) => sb_op::SB_OP_CONFIRM,
             ToNode::Release { .. } => sb_op::SB_OP_RELEASE,
             ToNode::Probe { .. } => sb_op::SB_OP_PROBE,
+            ToNode::Icmp => sb_op::SB_OP_ICMP,
             ToNode::Keep { .. } => sb_op::SB_OP_KEEP,
             ToNode::Restore => sb_op::SB_OP_RESTORE,
         }
@@ -143,7 +146,7 @@ impl ToNode {
             ToNode::Release { abort, next } => (if abort { SB_RELEASE_ABORT } else { 0 }, question(next)),
             ToNode::Probe { next } => (0, question(next)),
             ToNode::Keep { end } => (0, op.saying(&sb_kept { flow: state, end: end.to_be() })),
-            ToNode::Restore => (0, op.saying(&state)),
+            ToNode::Icmp | ToNode::Restore => (0, op.saying(&state)),
         };
         sb_option { flags: flags as u8, ..option }
     }
@@ -163,6 +166,7 @@ impl ToNode {
             sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0, next: next() },
             sb_op::SB_OP_PROBE => ToNode::Probe { next: next() },
             sb_op::SB_OP_KEEP => ToNode::Keep { end: Seq::from_be(option.said::<sb_kept>().end) },
+            sb_op::SB_OP_ICMP => ToNode::Icmp,
             sb_op::SB_OP_RESTORE => ToNode::Restore,
             _ => return None,
         })
@@ -554,7 +558,7 @@ mod tests {
     #[test]
     fn what_is_to_be_kept_has_an_end() {
         let state = FlowState::at(Seq(1), Seq(7));
-        for message in [ToNode::Keep { end: Seq(90) }, ToNode::Restore] {
+        for message in [ToNode::Keep { end: Seq(90) }, ToNode::Restore, ToNode::Icmp] {
             let option = message.option(&state);
             assert_eq!((ToNode::read(&option), FlowState::read(&option)), (Some(message), state));
         }

@@ -16,6 +16,7 @@ mod kept;
 mod listing;
 mod observed;
 mod output;
+mod path_mtu;
 pub(crate) mod pending;
 mod recent;
 mod replies;
@@ -56,6 +57,7 @@ use flows::PendingFlows;
 use listing::Lists;
 use observed::Arrival;
 pub use output::Output;
+use path_mtu::PathMtu;
 use pending::Pending;
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
@@ -99,6 +101,7 @@ pub struct Dispatcher {
     answered: AnsweredFlows,
     recent: Recent<Entry>,
     probed: Recent<seeking::Probed>,
+    messages: Recent<PathMtu>,
     probes: Budget,
     keeps: Budget,
     sizes: Sizes,
@@ -126,6 +129,7 @@ impl Dispatcher {
             answered: AnsweredFlows::default(),
             recent: Recent::new(RECENT),
             probed: Recent::new(seeking::REMEMBERED),
+            messages: Recent::new(RECENT),
             probes: Budget::new(seeking::PROBES),
             keeps: Budget::new(kept::KEEPS),
             sizes: Sizes::default(),
@@ -183,6 +187,10 @@ impl Dispatcher {
         self.now = at.now;
         self.recent.turn(at.now);
         self.probed.turn(at.now);
+        self.messages.turn(at.now);
+        if record.kind == sb_record_kind::SB_RECORD_ICMP as u32 {
+            return self.on_path_mtu(at, &record.flow, packet);
+        }
         let Some(view) = TcpView::parse(packet) else { return };
         let is = |kind: sb_record_kind| record.kind == kind as u32;
         if is(sb_record_kind::SB_RECORD_HANDOFF) {

@@ -14,6 +14,7 @@ use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::{Seq, sb_flow};
 
 use super::budget::Rate;
+use super::path_mtu::is_bare;
 use super::pending::Pending;
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
@@ -257,6 +258,7 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
+        self.pass_on_message(flow, node, state);
         if let Some(pending) = self.pending.take(flow) {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
@@ -275,6 +277,9 @@ impl Dispatcher {
             return;
         }
         let Some(entry) = self.recover(flow, state.origin, entry, &view) else { return };
+        if is_bare(&view) {
+            return;
+        }
         if entry.mark.next.before(view.end_seq()) && !entry.is_tunnel() {
             self.on_client(at, flow, entry, packet, view);
         } else {

@@ -118,10 +118,10 @@ impl Row {
                     let said = (address_from(record.head.node), record.head.option);
                     assert_eq!(said, (bench.node_address(node), option), "{what}: who says what");
                 }
-                None if self.record != Some(sb_record_kind::SB_RECORD_UNKNOWN) => {
-                    assert_eq!(Some(record.head.entry), self.after, "{what}: entry of the record");
+                None => {
+                    let entry = self.after.unwrap_or_default();
+                    assert_eq!(record.head.entry, entry, "{what}: entry of the record");
                 }
-                None => {}
             }
         }
     }

@@ -12,6 +12,7 @@ mod model;
 mod moves;
 mod nodes;
 mod observed;
+mod path_mtu;
 mod random;
 mod sessions;
 mod sought;

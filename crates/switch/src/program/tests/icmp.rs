@@ -2,6 +2,7 @@
 
 use SwitchCounter::*;
 use sb_mode::*;
+use sb_record_kind::*;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
@@ -44,6 +45,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for flow in &flows() {
         rows.extend(forwarded_rows(bench, flow));
+        rows.extend(unknown_rows(flow));
         rows.extend(useless_rows(flow));
     }
     rows
@@ -81,6 +83,21 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
+/// Messages about flows that another switch may have; one that differs from them in any part has a node.
+fn unknown_rows(known: &sb_flow) -> Vec<Row> {
+    let [mut client, mut port, mut vip_port] = [*known; 3];
+    client.client[15] ^= 1;
+    port.client_port ^= 1;
+    vip_port.vip_port ^= 1;
+    let others = [("client", client), ("port of the client", port), ("port", vip_port)];
+    let row = |(what, flow): (&str, sb_flow)| {
+        let packet = message(&flow, too_long(&flow), &response(&flow));
+        let what = format!("too long, of a flow with another {what}");
+        Row::new(&what, &flow, to_us(&packet), Verdict::Drop, [DropIcmp]).records(SB_RECORD_ICMP)
+    };
+    others.map(row).into()
+}
+
 /// Messages of no use to a node.
 fn useless_rows(flow: &sb_flow) -> Vec<Row> {
     let v4 = flow.client().is_ipv4();
@@ -99,7 +116,6 @@ fn useless_rows(flow: &sb_flow) -> Vec<Row> {
     let known = Some(entry(V4));
     let mode = |mode: sb_mode| Some(sb_flow_entry { mode: mode as u8, ..entry(V4) });
     let mut rows = vec![
-        row("an unknown flow", about(&response), None),
         row("a flow without a node", about(&response), mode(SB_MODE_HELD)),
         row("a flow that the switch answers", about(&response), mode(SB_MODE_ANSWERED)),
     ];
@@ -129,10 +145,6 @@ fn useless_rows(flow: &sb_flow) -> Vec<Row> {
         [changed("UDP", 6, 17), changed("another version", 0, 0x40), changed("a fragment", 6, 44)]
     });
     rows.extend([
-        changed("another client", header - 1, 0xee),
-        changed("another VIP", if v4 { 15 } else { 23 }, 0xee),
-        changed("another port", header + 1, 0xee),
-        changed("another port of the client", header + 3, 0xee),
         // About the client's packets, which the message does not concern.
         row("about the client's own packet", about(&Tcp::new(flow, 1, 2, flags::ACK).packet()), known),
     ]);
