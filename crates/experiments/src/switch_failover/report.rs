@@ -15,7 +15,7 @@ pub(super) fn describe(samples: &[Sample]) -> String {
     let sum = |value: fn(&Sample) -> u64| samples.iter().map(value).sum::<u64>();
     let Some(Sample { repetition, system, seed, .. }) = samples.first() else { return String::new() };
     format!(
-        "round {repetition}  {system:<10} seed {seed}  {:>8} requests  {} broken connections, {} with wrong bytes, {} requests twice",
+        "round {repetition}  {system:<22} seed {seed}  {:>8} requests  {} broken connections, {} with wrong bytes, {} requests twice",
         sum(|sample| sample.requests),
         sum(Sample::broken),
         sum(|sample| sample.wrong),
@@ -79,7 +79,7 @@ impl Report for Results {
             let times = pauses.map(|Pauses { p50, p99, max }| [p50, p99, max].map(|time| time.as_micros()));
             cells.extend(times.map_or_else(Default::default, |times| times.map(|time| time.to_string())));
         }
-        cells.extend(sample.broken.map(|count| count.to_string()));
+        cells.extend(sample.broken[..Event::BETWEEN].iter().map(u64::to_string));
         cells
     }
 
@@ -94,8 +94,8 @@ impl Report for Results {
         text += "\n";
         text += &header(&BY_EVENT);
         for system in System::ALL {
-            for event in Event::ALL {
-                text += &row(&self.cells_of_event(system, event));
+            for event in &Event::ALL[..Event::BETWEEN] {
+                text += &row(&self.cells_of_event(system, *event));
             }
         }
         text
@@ -120,7 +120,7 @@ impl Report for Results {
             TIMEOUT.as_secs(),
             unconnected.join(", ")
         );
-        let is_ours = |sample: &&Sample| sample.system == System::Switchback;
+        let is_ours = |sample: &&Sample| sample.system.is_ours();
         let breaks: Vec<&String> =
             self.samples.iter().filter(is_ours).flat_map(|sample| &sample.breaks).collect();
         if !breaks.is_empty() {
@@ -174,12 +174,12 @@ impl Results {
     }
 }
 
-fn count(value: u64) -> String {
+pub(super) fn count(value: u64) -> String {
     if value < 1000 { value.to_string() } else { thousands(value as f64) }
 }
 
 /// Milliseconds, with tenths where they say something.
-fn ms(time: Duration) -> String {
+pub(super) fn ms(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     if ms < 10.0 { format!("{ms:.1}") } else { count(ms.round() as u64) }
 }
@@ -213,7 +213,7 @@ mod tests {
             quiet: Some(pauses(5)),
             pauses: Some(pauses(1_230)),
             longest: [Duration::from_millis(700); Event::ALL.len()],
-            events: [0, 1, 1, 2, 2, 1, 1, 1],
+            events: [0, 1, 1, 2, 2, 1, 1, 1, 0, 0, 0],
             breaks: (0..broken).map(|number| format!("number {number}")).collect(),
         }
     }
