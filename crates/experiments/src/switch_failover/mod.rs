@@ -8,6 +8,7 @@
 
 mod balancers;
 mod faults;
+mod flood;
 mod keepalived;
 mod load;
 mod origin;
@@ -125,6 +126,8 @@ pub struct Sample {
     pub unlogged: u64,
     /// New connections that could not be made.
     pub unconnected: u64,
+    /// The most questions about unknown flows that a node got in a second; 0 without a flood.
+    pub questions: u64,
     /// Pauses before the first fault.
     pub quiet: Option<Pauses>,
     /// Pauses from then on.
@@ -164,6 +167,8 @@ pub struct SwitchFailover {
     pub tls: u32,
     /// Pipelining clients.
     pub pipelines: u32,
+    /// Packets of unknown flows in a second, from spoofed addresses.
+    pub flood: u32,
     /// The seed of the faults in random order; further repetitions have the next ones.
     pub seed: u64,
 }
@@ -197,6 +202,7 @@ impl Default for SwitchFailover {
             websockets: Self::OTHERS,
             tls: Self::OTHERS,
             pipelines: Self::PIPELINES,
+            flood: 0,
             seed: Self::SEED,
         }
     }
@@ -228,7 +234,7 @@ impl Experiment for SwitchFailover {
         for repetition in 1..=options.repetitions {
             let seed = self.seed + u64::from(repetition - 1);
             for system in System::ALL {
-                let run = run(lab, options, system, &plan, seed)?;
+                let run = run(lab, options, system, &plan, (seed, self.flood))?;
                 let new = samples_of(repetition, system, seed, &counts, &run);
                 progress.loaded(&describe(&new));
                 samples.extend(new);
@@ -245,6 +251,8 @@ struct Run {
     sightings: Sightings,
     /// When all connections had begun.
     ramp: Duration,
+    /// The most questions that a node got in a second.
+    questions: u64,
 }
 
 /// The plan of a load with these connections, and with the document for downloads in the lab.
@@ -266,13 +274,17 @@ fn plan(lab: &Lab, counts: [u32; Kind::ALL.len()], download: usize, upload: usiz
 }
 
 /// Puts the load on a system, and the faults under it.
-fn run(lab: &Lab, options: &Options, system: System, plan: &Plan, seed: u64) -> Result<Run> {
+fn run(lab: &Lab, options: &Options, system: System, plan: &Plan, (seed, per_s): (u64, u32)) -> Result<Run> {
     let random_for = Duration::from_secs(options.seconds.into());
-    let strike = |machines: &mut dyn Machines, note: &mut dyn FnMut(Event)| {
-        strike_each(lab, machines, &Fault::BETWEEN, note)?;
-        strike_at_random(lab, machines, &Fault::BETWEEN, seed, random_for, note)
+    let mut questions = 0;
+    let mut strike = |machines: &mut dyn Machines, note: &mut dyn FnMut(Event)| {
+        ((), questions) = flood::beside(lab, per_s, || {
+            strike_each(lab, machines, &Fault::BETWEEN, note)?;
+            strike_at_random(lab, machines, &Fault::BETWEEN, seed, random_for, note)
+        })?;
+        Ok(())
     };
-    run_on_origins(lab, plan, || match system {
+    let run = run_on_origins(lab, plan, || match system {
         System::Switchback => {
             let mut switches = Switches::start(lab, &options.program, 0)?;
             let ran = load(lab, plan, |note| strike(&mut switches, note))?;
@@ -291,7 +303,8 @@ fn run(lab: &Lab, options: &Options, system: System, plan: &Plan, seed: u64) -> 
             balancers.stop()?;
             Ok(ran)
         }
-    })
+    })?;
+    Ok(Run { questions, ..run })
 }
 
 /// Runs `work` while the nodes have servers, and reads their logs.
@@ -302,7 +315,7 @@ fn run_on_origins(lab: &Lab, plan: &Plan, work: impl FnOnce() -> Result<(Seen, H
     for (node, origin) in origins.into_iter().enumerate() {
         origin.stop(node, &mut sightings)?;
     }
-    Ok(Run { seen, history, sightings, ramp: plan.ramp })
+    Ok(Run { seen, history, sightings, ramp: plan.ramp, questions: 0 })
 }
 
 /// Runs `strike` under the load, which begins before and ends after it.
@@ -361,7 +374,7 @@ fn samples_of(
     counts: &[u32; Kind::ALL.len()],
     run: &Run,
 ) -> Vec<Sample> {
-    let Run { seen, history, sightings, ramp } = run;
+    let Run { seen, history, sightings, ramp, questions } = run;
     let first = history.first().unwrap_or(Duration::MAX);
     let sample = |(kind, connections): (Kind, u32)| {
         let answers = || seen.answers.iter().filter(move |answer| kind_of(answer.number) == kind);
@@ -416,6 +429,7 @@ fn samples_of(
             on_two_nodes: repeated().filter(|(_, several)| *several).count() as u64,
             unlogged,
             unconnected: seen.unconnected[kind.index()],
+            questions: *questions,
             quiet: pauses(quiet),
             pauses: pauses(later),
             longest,

@@ -58,7 +58,7 @@ const BY_EVENT: [(&str, bool); 12] = [
 impl Report for Results {
     type Sample = Sample;
     const CSV_TITLES: &'static str = "repetition,system,load,seed,connections,requests,broken,wrong,twice,on_two_nodes,\
-        unlogged,unconnected,quiet_p50_us,quiet_p99_us,quiet_max_us,p50_us,p99_us,max_us,\
+        unlogged,unconnected,questions,quiet_p50_us,quiet_p99_us,quiet_max_us,p50_us,p99_us,max_us,\
         broken_without,broken_killed,broken_added_back,broken_cut_off,broken_mended,broken_restarted,\
         broken_withdrawn,broken_back";
 
@@ -73,6 +73,7 @@ impl Report for Results {
             sample.on_two_nodes,
             sample.unlogged,
             sample.unconnected,
+            sample.questions,
         ];
         cells.extend(counts.map(|count| count.to_string()));
         for pauses in [sample.quiet, sample.pauses] {
@@ -120,6 +121,13 @@ impl Report for Results {
             TIMEOUT.as_secs(),
             unconnected.join(", ")
         );
+        let questions = self.samples.iter().map(|sample| sample.questions).max().unwrap_or_default();
+        if questions > 0 {
+            text += &format!(
+                "\nMost questions about unknown flows to a node in a second: {}.\n",
+                count(questions)
+            );
+        }
         let is_ours = |sample: &&Sample| sample.system.is_ours();
         let breaks: Vec<&String> =
             self.samples.iter().filter(is_ours).flat_map(|sample| &sample.breaks).collect();
@@ -210,6 +218,7 @@ mod tests {
             on_two_nodes: 0,
             unlogged: 0,
             unconnected: 3,
+            questions: 0,
             quiet: Some(pauses(5)),
             pauses: Some(pauses(1_230)),
             longest: [Duration::from_millis(700); Event::ALL.len()],

@@ -63,10 +63,14 @@ impl<'a> Switches<'a> {
         self.routes_lead_to(&[])
     }
 
-    /// The daemons with their hosts: switches, then agents.
-    pub(super) fn daemons(&self) -> (Vec<(&Host, &Process)>, Vec<(&Host, &Process)>) {
-        let switches = self.switches.iter().map(|switch| (switch.host, &switch.switch));
-        (switches.collect(), self.lab.nodes().zip(&self.agents).collect())
+    /// The switches with their processes.
+    pub(super) fn switches(&self) -> impl Iterator<Item = (&Host, &Process)> {
+        self.switches.iter().map(|switch| (switch.host, &switch.switch))
+    }
+
+    /// The nodes with their agents.
+    pub(super) fn agents(&self) -> impl Iterator<Item = (&Host, &Process)> {
+        self.lab.nodes().zip(&self.agents)
     }
 
     /// Waits until the router's routes have all switches as next hops, or all but one.

@@ -217,6 +217,10 @@ experiments! {
         #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::PIPELINES)]
         #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
         pipelines: u32,
+        /// Packets of flows that nobody has in a second, from spoofed addresses
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=100_000))]
+        flood: u32,
         /// Seed of the random order
         #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::SEED)]
         seed: u64,

@@ -30,8 +30,11 @@ const FLOWS: &str = "Flows";
 
 const ROLES: [(Role, &str); 2] = [(Role::Switch, "switches"), (Role::Agent, "agents")];
 
+/// A name, and a number of a sample.
+type Loss = (&'static str, fn(&Sample) -> u64);
+
 /// What a run has lost.
-const LOSSES: [(&str, fn(&Sample) -> u64); 4] = [
+const LOSSES: [Loss; 4] = [
     ("broken connections", Sample::broken),
     ("connections with wrong bytes", |load| load.wrong),
     ("requests served twice", |load| load.twice),

@@ -85,7 +85,6 @@ struct Tls {
 
 /// Reads all daemons, always in the same order.
 pub(super) fn read(switches: &Switches<'_>, program: &Path) -> Result<Vec<Reading>> {
-    let (switches, agents) = switches.daemons();
     let of_switch = |(host, process): (&Host, &Process)| {
         let status: SwitchStatus = status(host, program)?;
         let own = status.dispatch.pending + status.dispatch.waiting;
@@ -96,7 +95,7 @@ pub(super) fn read(switches: &Switches<'_>, program: &Path) -> Result<Vec<Readin
         let own = status.tls.iter().map(|service| service.connections).sum();
         reading(Role::Agent, host, process, status.flows, own)
     };
-    switches.into_iter().map(of_switch).chain(agents.into_iter().map(of_agent)).collect()
+    switches.switches().map(of_switch).chain(switches.agents().map(of_agent)).collect()
 }
 
 fn reading(role: Role, host: &Host, process: &Process, flows: u64, own: u64) -> Result<Reading> {
