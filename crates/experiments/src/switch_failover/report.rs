@@ -228,17 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn both_systems_are_beside_each_other_and_broken_ones_have_an_event() {
+    fn all_systems_are_beside_each_other_and_broken_ones_have_an_event() {
         let samples = (1..=2).flat_map(|repetition| {
             let sample = move |system, broken| move |kind| sample(repetition, system, kind, broken);
-            let ours = Kind::ALL.map(sample(System::Switchback, 0));
-            ours.into_iter().chain(Kind::ALL.map(sample(System::Haproxy, 40)))
+            let samples = [(System::Switchback, 0), (System::Pair, 0), (System::Haproxy, 40)];
+            samples.into_iter().flat_map(move |(system, broken)| Kind::ALL.map(sample(system, broken)))
         });
         let results = fixtures::results(2, samples.collect());
         let table = results.table();
         let ours = "| downloads | Switchback | 20,000 | 2,000 | 0 | 0 | 2 | 0 | 5.0 | 0.4 | 3.0 | 1,230 |\n";
+        let pair = ours.replace("Switchback", "Switchback+keepalived");
         let theirs = "| downloads | HAProxy | 20,000 | 2,000 | 80 | 0 | 2 | 0 | 5.0 | 0.4 | 3.0 | 1,230 |\n";
-        assert!(table.contains(&format!("{ours}{theirs}")), "{table}");
+        assert!(table.contains(&format!("{ours}{pair}{theirs}")), "{table}");
         assert!(
             table.contains("| HAProxy | cut off | 4 | 80 | 80 | 80 | 80 | 80 | 80 | 80 | 560 | 700 |\n"),
             "{table}"

@@ -214,3 +214,64 @@ fn daemons(soaked: &Soaked) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::System;
+    use super::super::super::load::Kind;
+    use super::*;
+    use crate::fixtures;
+
+    fn daemon(role: Role, host: &str, usages: [Usage; 2]) -> Daemon {
+        Daemon { role, host: host.to_owned(), is_same: true, usages }
+    }
+
+    fn soaked(last: Usage) -> Soaked {
+        let first = Usage { memory_kib: 4_000, files: 40, flows: 1_000, own: 0 };
+        let load = Sample {
+            repetition: 1,
+            system: System::Switchback,
+            kind: Kind::KeepAlive,
+            seed: 1,
+            connections: 1_000,
+            requests: 10_000,
+            broken: [0; Event::ALL.len()],
+            wrong: 0,
+            twice: 0,
+            on_two_nodes: 0,
+            unlogged: 0,
+            unconnected: 0,
+            questions: 0,
+            quiet: None,
+            pauses: None,
+            longest: [Duration::ZERO; Event::ALL.len()],
+            events: [1; Event::ALL.len()],
+            breaks: Vec::new(),
+        };
+        let daemons =
+            vec![daemon(Role::Switch, "switch0", [first, last]), daemon(Role::Agent, "node0", [first; 2])];
+        Soaked { repetition: 1, seed: 1, loads: vec![load], times: [Duration::ZERO; 2], daemons }
+    }
+
+    #[test]
+    fn what_is_lost_or_grows_is_a_failure() {
+        let same = Usage { memory_kib: 4_100, files: 41, flows: 1_200, own: 3 };
+        let failure = |soaked: Soaked| fixtures::results(1, vec![soaked]).failure();
+        assert_eq!(failure(soaked(same)), None);
+        let grown = failure(soaked(Usage { flows: 1_500, ..same }));
+        assert_eq!(grown.as_deref(), Some("soak: Flows of the switches: 1000, later 1500"));
+        let mut lost = soaked(same);
+        lost.loads[0].broken[Event::Killed.index()] = 2;
+        assert_eq!(failure(lost).as_deref(), Some("soak: 2 broken connections"));
+        let results = fixtures::results(1, vec![soaked(same)]);
+        assert!(
+            results.table().contains("| switch0 | yes | 4,000 | 4,100 | 40 | 41 |"),
+            "{}",
+            results.table()
+        );
+        let columns = Results::<Soaked>::CSV_TITLES.split(',').count();
+        assert_eq!(results.csv().lines().nth(1).map(|line| line.split(',').count()), Some(columns));
+    }
+}
