@@ -3,6 +3,7 @@
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
 # make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
+# make soak    half an hour of faults under load: nothing may be lost, nothing may leak
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make release the program for other machines: linked statically, so that it runs on any Linux
 # make deb     the Debian package of it
@@ -11,7 +12,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-upgrade fuzz fuzz-guided bench lab release deb fmt deps python rust root
+.PHONY: demo test test-upgrade fuzz fuzz-guided bench soak lab release deb fmt deps python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 SWITCHBACK := cargo run --quiet --release --package switchback-cli --
@@ -35,6 +36,10 @@ demo: deps
 bench: deps
 	cargo build --release --package switchback-cli
 	@$(SWITCHBACK) lab run proxies
+
+soak: deps
+	cargo build --release --package switchback-cli
+	@$(SWITCHBACK) lab run soak
 
 lab: deps
 	cargo build --release --package switchback-cli

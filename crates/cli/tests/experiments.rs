@@ -235,8 +235,8 @@ fn switches_die_and_clients_keep_their_connections() {
     let [requests, unlogged] = ["requests", "unlogged"].map(column);
     let harmed = ["broken", "wrong", "twice", "on_two_nodes"].map(column);
     let lines = csv.lines().skip(1).map(cells_of_csv);
-    let (ours, theirs): (Vec<_>, Vec<_>) = lines.partition(|cells| cells[1] == "Switchback");
-    assert_eq!((ours.len(), theirs.len()), (7, 7), "a line for each kind of load");
+    let (ours, theirs): (Vec<_>, Vec<_>) = lines.partition(|cells| cells[1] != "HAProxy");
+    assert_eq!((ours.len(), theirs.len()), (14, 7), "a line for each kind of load");
     for cells in ours {
         assert_ne!(cells[requests], "0", "no requests: {cells:?}");
         assert_eq!(cells[unlogged], "0", "not all requests are counted: {cells:?}");
@@ -245,6 +245,31 @@ fn switches_die_and_clients_keep_their_connections() {
     for cells in theirs {
         assert_ne!(cells[harmed[0]], "0", "the faults do no harm: {cells:?}");
     }
+}
+
+/// Of the verdict only broken connections are allowed, because some are lost when nodes drain beside several switches
+/// (docs/reliability.md).
+#[test]
+fn no_byte_is_wrong_and_nothing_grows() {
+    let _alone = alone();
+    let words = ["soak", "--seconds", "15", "--connections", "200", "--others", "8"];
+    let directory = output("soak");
+    let done = lab_run(&words, &directory).output().expect("the binary has been built");
+    let (table, said) = (stdout(&done), stderr(&done));
+    let verdict = said.lines().find_map(|line| line.strip_prefix("switchback: soak: ")).unwrap_or_default();
+    assert_eq!(done.status.code(), Some(if verdict.is_empty() { 0 } else { 2 }), "{said}");
+    assert!(
+        verdict.split("; ").all(|part| part.is_empty() || part.ends_with(" broken connections")),
+        "{said}"
+    );
+    let csv = fs::read_to_string(directory.join("soak.csv")).expect("it says that it is written");
+    for event in ["killed", "cut off", "restarted in order", "withdrawn", "node drained", "agent restarted"] {
+        assert!(number(cells(&table, &[event])[1]) >= 1.0, "{table}");
+    }
+    let titles = cells_of_csv(csv.lines().next().expect("a line of titles"));
+    let flows = titles.iter().position(|title| title == "agents_flows").expect("flows are counted");
+    let values = cells_of_csv(csv.lines().nth(1).expect("a line for the run"));
+    assert!(number(&values[flows]) > 200.0, "no flows: {csv}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use report::Report;
 pub use session_cost::SessionCost;
 pub use split_acks::SplitAcks;
 pub use split_scaling::SplitScaling;
-pub use switch_failover::SwitchFailover;
+pub use switch_failover::{Soak, SwitchFailover};
 pub use tls_forwarding::TlsForwarding;
 pub use tls_proxies::TlsProxies;
 

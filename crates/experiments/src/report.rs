@@ -35,6 +35,11 @@ pub trait Report {
     /// The method and the targets, as Markdown.
     fn how(&self) -> String;
 
+    /// What the measurements show and must not: the command fails with it.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// Input of other commands, in TOML.
     fn toml(&self) -> Option<String> {
         None

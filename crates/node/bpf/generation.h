@@ -24,11 +24,6 @@ static __always_inline __u32 generation_of(const struct handoff *h)
         return bpf_ntohl(h->option.payload.flow.generation);
 }
 
-static __always_inline int is_newer(__u32 generation, __u32 than)
-{
-        return (__s32)(generation - than) > 0;
-}
-
 /* Attempts of one adoption differ in their numbers alone. */
 static __always_inline int is_same_adoption(__u32 a, __u32 b)
 {
@@ -48,7 +43,7 @@ static __always_inline int is_outdated(const struct sb_owned *flow, const struct
 {
         __u32 generation = generation_of(h);
 
-        return generation && flow->generation && is_newer(flow->generation, generation);
+        return generation && flow->generation && sb_is_newer(flow->generation, generation);
 }
 
 /* The flow's claim. A PROBE about an unknown flow has no origin, and any connection of the 4-tuple will do. */
@@ -67,7 +62,7 @@ static __always_inline __u32 newest_generation(const struct sb_owned *flow, cons
 {
         __u32 newest = flow ? flow->generation : 0;
 
-        if (claim && (!newest || is_newer(claim->generation, newest)))
+        if (claim && (!newest || sb_is_newer(claim->generation, newest)))
                 newest = claim->generation;
         return newest;
 }
@@ -85,7 +80,7 @@ static __noinline int is_barred(const struct sb_owned *flow, const struct handof
                 return 0;
         claim = claim_of(h);
         newest = newest_generation(flow, claim);
-        if (newest && !is_newer(generation, newest))
+        if (newest && !sb_is_newer(generation, newest))
                 return 1;
         return claim && claim->promised && !is_same_adoption(generation, claim->generation);
 }
@@ -126,7 +121,7 @@ static __noinline __u32 promise(const struct sb_owned *flow, const struct handof
                 return 0;
         announced = bpf_ntohl(h->option.payload.question.next_generation);
         newest = newest_generation(flow, claim_of(h));
-        if (!announced || (newest && !is_newer(announced, newest)))
+        if (!announced || (newest && !sb_is_newer(announced, newest)))
                 return newest;
         write_claim(h, announced, 1);
         return announced;

@@ -197,7 +197,7 @@ static __always_inline int answer_from_released(struct handoff *h, struct sb_own
         if ((h->option.payload.flow.origin && !ours) ||
             (flow->reason != SB_REASON_NONE && flow->reason != SB_REASON_NO_SOCKET))
                 return disown(h, ours, newest, SB_REASON_NONE);
-        if (!newest || is_newer(flow->generation, newest))
+        if (!newest || sb_is_newer(flow->generation, newest))
                 newest = flow->generation;
         answer_mark(h, flow, SB_OP_UNOWNED);
         h->option.reason = SB_REASON_RELEASED;

@@ -217,8 +217,9 @@ impl Agent<'_> {
                 self.guards.keep(&self.programs, pins)?;
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
-            self.sender.send(self.plan.address, &records.packets(&self.plan.signer()))?;
             let switches = listening(&self.programs)?;
+            let addresses: Vec<IpAddr> = switches.iter().map(|(address, _)| *address).collect();
+            self.sender.send(self.plan.address, &records.packets(&self.plan.signer(), &addresses))?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
             self.send_lists(&mut lists, &switches)?;
             let now = (Instant::now(), monotonic_ns());

@@ -9,14 +9,17 @@ use switchback_wire::{Seq, address_from, sb_closed};
 
 use crate::signer::Signer;
 
-/// The CLOSED packet with its destination, the switch that handed the flow over last. The inner packet only names the
-/// flow.
-pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec<u8>)> {
-    let switch = address_from(report.owned.switch_address);
-    if !signer.can_reach(switch) {
-        return None;
-    }
+/// The CLOSED packets with their destinations: the switch that handed the flow over last, and those that listen, which
+/// may have heard of the flow before or by a list. The inner packet only names the flow.
+pub(crate) fn packets(
+    signer: &Signer,
+    report: &sb_closed,
+    listening: &[IpAddr],
+) -> impl Iterator<Item = (IpAddr, Vec<u8>)> {
+    let last = address_from(report.owned.switch_address);
+    let others = listening.iter().copied().filter(move |switch| *switch != last);
     let inner = bare(&report.flow, true, Seq(report.owned.next), Seq(0), flags::RST);
     let option = FromNode::Closed(report.owned.flow_state()).option();
-    Some((switch, signer.packet(switch, &report.flow, option, &inner)?))
+    let switches = std::iter::once(last).chain(others).filter(|switch| signer.can_reach(*switch));
+    switches.filter_map(move |switch| Some((switch, signer.packet(switch, &report.flow, option, &inner)?)))
 }

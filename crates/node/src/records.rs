@@ -49,12 +49,12 @@ impl Records {
         builder.build().doing(|| "read the maps closed, sized and facts")
     }
 
-    /// Packets about ended flows and lengths of responses, with the switches that get them. Facts about ended flows go
-    /// to the outboxes.
-    pub(crate) fn packets(&self, signer: &Signer) -> Vec<(IpAddr, Vec<u8>)> {
+    /// Packets about ended flows and lengths of responses, with the switches that get them, of which some `listening` ones
+    /// had the flow before. Facts about ended flows go to the outboxes.
+    pub(crate) fn packets(&self, signer: &Signer, listening: &[IpAddr]) -> Vec<(IpAddr, Vec<u8>)> {
         let (ended, long) = (self.ended.take(), self.long.take());
         ended.iter().for_each(|flow| self.outboxes.borrow_mut().add_ended(flow));
-        let ended = ended.iter().filter_map(|flow| closed::packet(signer, flow));
+        let ended = ended.iter().flat_map(|flow| closed::packets(signer, flow, listening));
         let long = long.iter().filter_map(|response| sized::packet(signer, response));
         ended.chain(long).collect()
     }

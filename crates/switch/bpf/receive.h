@@ -36,6 +36,19 @@ static __noinline int read_epoch(const __u8 address[16], const struct sb_option 
 }
 
 /*
+ * Whether what a node says in CLOSED is about the entry's connection, and not by a node that had the flow before an
+ * adoption that is known here.
+ */
+static __always_inline int has_ended(const struct sb_flow_entry *entry, const struct sb_flow_state *said)
+{
+        __u32 generation = bpf_ntohl(said->generation);
+
+        if (entry->origin != bpf_ntohl(said->origin))
+                return 0;
+        return !generation || !entry->generation || !sb_is_newer(entry->generation, generation);
+}
+
+/*
  * Takes a UDP packet to the Geneve port, whose outer IP header is in `outer`. A packet with the option must
  * have a valid tag; other Geneve traffic passes.
  */
@@ -89,7 +102,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                 return drop(SB_SWITCH_DROP_VERSION);
         if (option->op == SB_OP_CLOSED) {
                 entry = bpf_map_lookup_elem(&flows, &inner.flow);
-                if (entry && entry->origin == bpf_ntohl(option->payload.flow.origin)) {
+                if (entry && has_ended(entry, &option->payload.flow)) {
                         remember_end(&inner.flow, bpf_ntohl(option->payload.flow.origin), 0);
                         bpf_map_delete_elem(&flows, &inner.flow);
                         count(SB_SWITCH_CLOSED);

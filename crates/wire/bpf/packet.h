@@ -461,6 +461,12 @@ static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct 
         return (accept->k0 | accept->k1) != 0 && sb_tag(accept, input) == tag;
 }
 
+/* Whether an adoption of this generation is newer than that one. */
+static __always_inline int sb_is_newer(__u32 generation, __u32 than)
+{
+        return (__s32)(generation - than) > 0;
+}
+
 /*
  * Whether the sender speaks a later version than this program. Of a packet without a valid tag that would say
  * nothing.

@@ -10,7 +10,7 @@ use super::common::markdown::{self, Code};
 const PACKAGE: &str = "crates/cli/tests/package.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 28] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
@@ -87,6 +87,11 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 28] = [
         "docs/scale-out.md",
         "switchback lab run switch-failover",
         ("crates/cli/tests/experiments.rs", "fn switches_die_and_clients_keep_their_connections()"),
+    ),
+    (
+        "docs/reliability.md",
+        "switchback lab run soak",
+        ("crates/cli/tests/experiments.rs", "fn no_byte_is_wrong_and_nothing_grows()"),
     ),
     (
         "docs/simulator.md",

@@ -2,17 +2,18 @@
 //! packaging/keepalived.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
 use super::super::tls_load::BOTH;
 use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
+use super::keepalived::{self, start as start_keepalived};
 
 /// Number of the machines.
 const MACHINES: usize = 2;
@@ -42,7 +43,7 @@ impl<'a> Balancers<'a> {
             // It would disable the machine's offloads.
             host.set_xdp_port(false)?;
             // Both listen at the VIP, and one has it.
-            host.sysctl(&[("ipv4/ip_nonlocal_bind", "1")])?;
+            host.sysctl(&[("ipv4/ip_nonlocal_bind", "1"), ("ipv6/ip_nonlocal_bind", "1")])?;
             write_files(lab, host)?;
             let haproxy = start_haproxy(lab, host)?;
             machines.push(Machine { host, haproxy, keepalived: start_keepalived(host)? });
@@ -60,16 +61,9 @@ impl<'a> Balancers<'a> {
         Ok(())
     }
 
-    fn has_vip(&self, machine: usize) -> Result<bool> {
-        let vip = self.lab.vip4().to_string();
-        let words = ["ip", "-4", "addr", "show", "dev", "eth0", "to", &vip];
-        Ok(!self.machines[machine].host.run(words)?.success()?.is_empty())
-    }
-
     /// The machines with the VIP.
     fn masters(&self) -> Result<Vec<usize>> {
-        let all = (0..self.machines.len()).map(|machine| Ok(self.has_vip(machine)?.then_some(machine)));
-        Ok(all.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        keepalived::holders(self.machines.iter().map(|machine| machine.host), self.lab.vip4())
     }
 
     fn have_one_master(&self) -> Result<()> {
@@ -78,12 +72,12 @@ impl<'a> Balancers<'a> {
 }
 
 impl Machines for Balancers<'_> {
-    fn count(&self) -> usize {
-        self.machines.len()
+    fn within(&self, _fault: Fault) -> Range<usize> {
+        0..self.machines.len()
     }
 
     /// The one with the VIP: a fault of the other one harms nobody.
-    fn target(&self, _index: usize) -> Result<usize> {
+    fn target(&self, _fault: Fault, _place: usize) -> Result<usize> {
         self.masters()?.first().copied().ok_or_else(|| Error::NotFound("nobody has the VIP".to_owned()))
     }
 
@@ -99,13 +93,7 @@ impl Machines for Balancers<'_> {
         match fault {
             Fault::Kill => {
                 note(Event::Killed);
-                // With its child, which would hand the VIP over in order.
-                let group = Pid::from_raw(keepalived.pid().cast_signed());
-                killpg(group, Signal::SIGKILL).doing(|| "kill keepalived".to_owned())?;
-                keepalived.kill()?;
-                // A machine that has died answers for no address.
-                let address = format!("{}/24", lab.vip4());
-                host.run(["ip", "addr", "del", &address, "dev", "eth0"])?;
+                keepalived::kill(host, keepalived, (lab.vip4(), lab.vip6()))?;
                 haproxy.iter().try_for_each(|process| process.kill().map(drop))?;
                 wait(lab, away)?;
                 note(Event::AddedBack);
@@ -126,6 +114,9 @@ impl Machines for Balancers<'_> {
                 wait(lab, FLAP)?;
                 note(Event::BackAtOnce);
                 *keepalived = start_keepalived(host)?;
+            }
+            Fault::Drain | Fault::RestartAgent => {
+                return Err(Error::Invalid("the nodes of HAProxy have no agents".to_owned()));
             }
         }
         self.have_one_master()
@@ -151,7 +142,8 @@ fn write_files(lab: &Lab, host: &Host) -> Result<()> {
 }
 
 fn haproxy(lab: &Lab, certificate: &Path) -> String {
-    let (vip, certificate) = (lab.vip4(), certificate.display());
+    let (vip4, vip6, certificate) = (lab.vip4(), lab.vip6(), certificate.display());
+    let [plain, tls] = PORTS;
     let servers = lab.nodes().map(|node| format!("    server {} {}:80\n", node.name(), node.ipv4()));
     format!(
         "global
@@ -166,12 +158,10 @@ defaults
     timeout http-keep-alive 60s
     timeout tunnel 1h
 listen web
-    bind {vip}:{}
-    bind {vip}:{} ssl crt {certificate} alpn h2,http/1.1
+    bind {vip4}:{plain},[{vip6}]:{plain}
+    bind {vip4}:{tls},[{vip6}]:{tls} ssl crt {certificate} alpn h2,http/1.1
     balance roundrobin
 {}",
-        PORTS[0],
-        PORTS[1],
         servers.collect::<String>()
     )
 }
@@ -200,12 +190,16 @@ vrrp_instance haproxy {{
     virtual_ipaddress {{
         {}/24
     }}
+    virtual_ipaddress_excluded {{
+        {}/64
+    }}
     track_script {{
         haproxy
     }}
 }}
 ",
-        lab.vip4()
+        lab.vip4(),
+        lab.vip6()
     )
 }
 
@@ -216,21 +210,15 @@ fn start_haproxy(lab: &Lab, host: &Host) -> Result<Vec<Process>> {
         host.spawn(&format!("haproxy-{number}"), command)
     };
     let processes = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
-    let listen = PORTS.map(|port| (lab.vip4(), port).into());
+    let listen: [SocketAddr; 4] = [
+        (lab.vip4(), PORTS[0]).into(),
+        (lab.vip4(), PORTS[1]).into(),
+        (lab.vip6(), PORTS[0]).into(),
+        (lab.vip6(), PORTS[1]).into(),
+    ];
     processes.iter().try_for_each(|process| host.wait_for_listeners(process, &listen, READY))?;
     let pids: Vec<String> = processes.iter().map(|process| process.pid().to_string()).collect();
     let path = host.directory().join("haproxy.pids");
     fs::write(&path, pids.join(" ")).doing(|| format!("write {}", path.display()))?;
     Ok(processes)
-}
-
-fn start_keepalived(host: &Host) -> Result<Process> {
-    let mut command = Command::new("keepalived");
-    command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail", "--use-file"]);
-    command.arg(host.directory().join("keepalived.conf"));
-    command.arg("--pid").arg(host.directory().join("keepalived.pid"));
-    command.arg("--vrrp_pid").arg(host.directory().join("vrrp.pid"));
-    let process = host.spawn("keepalived", command)?;
-    process.wait_for_log("Entering BACKUP STATE", READY)?;
-    Ok(process)
 }

@@ -1,6 +1,7 @@
-//! What happens to the machines between clients and nodes, one after the other.
+//! What happens to switches and nodes, one after the other.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use switchback_lab::{Error, Host, Lab, Result};
@@ -18,11 +19,18 @@ pub enum Fault {
     Restart,
     /// It is withdrawn for a second.
     Flap,
+    /// A node is drained for a while, free or not.
+    Drain,
+    /// A node's agent is restarted after the node has been drained.
+    RestartAgent,
 }
 
 impl Fault {
+    /// Those of the machines between clients and nodes, in the order in which each happens once.
+    pub(super) const BETWEEN: [Fault; 4] = [Fault::Kill, Fault::CutOff, Fault::Restart, Fault::Flap];
     /// All faults, in the order in which each happens once.
-    pub(super) const ALL: [Fault; 4] = [Fault::Kill, Fault::CutOff, Fault::Restart, Fault::Flap];
+    pub(super) const ALL: [Fault; 6] =
+        [Fault::Kill, Fault::CutOff, Fault::Restart, Fault::Flap, Fault::Drain, Fault::RestartAgent];
 }
 
 /// How long a machine is withdrawn by [`Fault::Flap`].
@@ -40,11 +48,14 @@ pub enum Event {
     Restarted,
     Withdrawn,
     BackAtOnce,
+    Drained,
+    AgentRestarted,
+    Undrained,
 }
 
 impl Event {
     /// All events, in the order of the tables.
-    pub const ALL: [Event; 8] = [
+    pub const ALL: [Event; 11] = [
         Event::Nothing,
         Event::Killed,
         Event::AddedBack,
@@ -53,7 +64,12 @@ impl Event {
         Event::Restarted,
         Event::Withdrawn,
         Event::BackAtOnce,
+        Event::Drained,
+        Event::AgentRestarted,
+        Event::Undrained,
     ];
+    /// How many of [`ALL`](Self::ALL) happen without [`Fault::Drain`] and [`Fault::RestartAgent`].
+    pub const BETWEEN: usize = 8;
 
     pub(super) fn index(self) -> usize {
         self as usize
@@ -71,16 +87,20 @@ impl fmt::Display for Event {
             Event::Restarted => "restarted in order",
             Event::Withdrawn => "withdrawn",
             Event::BackAtOnce => "back after 1 s",
+            Event::Drained => "node drained",
+            Event::AgentRestarted => "agent restarted",
+            Event::Undrained => "node undrained",
         })
     }
 }
 
 /// The machines of a system.
 pub(super) trait Machines {
-    fn count(&self) -> usize;
+    /// The machines that a fault may hit.
+    fn within(&self, fault: Fault) -> Range<usize>;
 
-    /// The machine that a fault of the first part hits, in the order of [`Fault::ALL`].
-    fn target(&self, index: usize) -> Result<usize>;
+    /// The machine that a fault of the first part hits, which is the one at this place of its list.
+    fn target(&self, fault: Fault, place: usize) -> Result<usize>;
 
     /// Makes a machine suffer, for as long as `away` where that is free, and waits until everything is as before. Tells
     /// `note` what happens just before it does.
@@ -132,25 +152,37 @@ impl History {
     }
 }
 
-/// Each fault once, then faults in random order for this long, and at least one.
-pub(super) fn strike_all(
+/// Each fault once.
+pub(super) fn strike_each(
     lab: &Lab,
     machines: &mut dyn Machines,
+    faults: &[Fault],
+    note: &mut dyn FnMut(Event),
+) -> Result<()> {
+    for (place, fault) in faults.iter().enumerate() {
+        let machine = machines.target(*fault, place)?;
+        machines.strike(*fault, machine, AWAY, note)?;
+        wait(lab, SETTLE)?;
+    }
+    Ok(())
+}
+
+/// Faults in random order for this long, and at least one.
+pub(super) fn strike_at_random(
+    lab: &Lab,
+    machines: &mut dyn Machines,
+    faults: &[Fault],
     seed: u64,
     random_for: Duration,
     note: &mut dyn FnMut(Event),
 ) -> Result<()> {
-    for (index, fault) in Fault::ALL.into_iter().enumerate() {
-        let machine = machines.target(index)?;
-        machines.strike(fault, machine, AWAY, note)?;
-        wait(lab, SETTLE)?;
-    }
     let mut state = seed;
     let mut random = |below: f64| uniform(&mut state) * below;
     let begun = Instant::now();
     loop {
-        let fault = Fault::ALL[random(Fault::ALL.len() as f64) as usize];
-        let machine = random(machines.count() as f64) as usize;
+        let fault = faults[random(faults.len() as f64) as usize];
+        let within = machines.within(fault);
+        let machine = within.start + random(within.len() as f64) as usize;
         let [away, settle] = [(); 2].map(|()| SHORTEST + AWAY.mul_f64(random(1.0)));
         machines.strike(fault, machine, away, note)?;
         if begun.elapsed() >= random_for {

@@ -1,5 +1,6 @@
 //! What clients see when the machines between them and the nodes die, are cut off, and come back: three switches behind
-//! a router with ECMP, and, under the same load and the same faults, two machines with HAProxy and keepalived.
+//! a router with ECMP, and, under the same load and the same faults, two switches with keepalived, and two machines with
+//! HAProxy and keepalived.
 //!
 //! Each fault happens once, then they come in random order. Clients forgive nothing: a connection that ends before its
 //! client wants it is broken, whatever the client could do about it. Every request has a number, by which the nodes'
@@ -7,9 +8,13 @@
 
 mod balancers;
 mod faults;
+mod flood;
+mod keepalived;
 mod load;
 mod origin;
+mod pair;
 mod report;
+mod soak;
 mod switches;
 
 use std::fmt;
@@ -23,10 +28,12 @@ use switchback_lab::{Builder, Doing, Error, Lab, Result, Routing, Topology, pseu
 use super::tls_load::{Certificate, KeyKind, Version};
 use super::{Experiment, Options, Progress};
 use balancers::Balancers;
-use faults::{Event, History, strike_all, wait};
+use faults::{Event, Fault, History, Machines, strike_at_random, strike_each, wait};
 use load::{Kind, Plan, Seen, Signal, kind_of};
 use origin::{Origin, Sightings};
+use pair::Pair;
 use report::describe;
+pub use soak::Soak;
 use switches::Switches;
 
 const NODES: usize = 3;
@@ -45,19 +52,27 @@ const UPLOAD: usize = 1_000_000;
 pub enum System {
     /// Three switches, all of which serve.
     Switchback,
+    /// Two switches, of which the one that keepalived chooses serves.
+    Pair,
     /// HAProxy on two machines, of which the one with the VIP serves.
     Haproxy,
 }
 
 impl System {
     /// All systems, in the order of the tables.
-    pub const ALL: [System; 2] = [System::Switchback, System::Haproxy];
+    pub const ALL: [System; 3] = [System::Switchback, System::Pair, System::Haproxy];
+
+    /// Whether its connections have to survive.
+    fn is_ours(self) -> bool {
+        self != System::Haproxy
+    }
 }
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             System::Switchback => "Switchback",
+            System::Pair => "Switchback+keepalived",
             System::Haproxy => "HAProxy",
         })
     }
@@ -111,6 +126,8 @@ pub struct Sample {
     pub unlogged: u64,
     /// New connections that could not be made.
     pub unconnected: u64,
+    /// The most questions about unknown flows that a node got in a second; 0 without a flood.
+    pub questions: u64,
     /// Pauses before the first fault.
     pub quiet: Option<Pauses>,
     /// Pauses from then on.
@@ -150,6 +167,8 @@ pub struct SwitchFailover {
     pub tls: u32,
     /// Pipelining clients.
     pub pipelines: u32,
+    /// Packets of unknown flows in a second, from spoofed addresses.
+    pub flood: u32,
     /// The seed of the faults in random order; further repetitions have the next ones.
     pub seed: u64,
 }
@@ -183,6 +202,7 @@ impl Default for SwitchFailover {
             websockets: Self::OTHERS,
             tls: Self::OTHERS,
             pipelines: Self::PIPELINES,
+            flood: 0,
             seed: Self::SEED,
         }
     }
@@ -207,27 +227,14 @@ impl Experiment for SwitchFailover {
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
-        let text: Arc<[u8]> = pseudo_random(self.megabytes as usize * 1_000_000).into();
-        lab.add_document("long", &text)?;
-        let certificate = Certificate::create(lab, KeyKind::Ecdsa)?;
         let counts = self.counts();
-        let plan = Plan {
-            vip: lab.vip4(),
-            counts,
-            text,
-            upload: UPLOAD,
-            tls: certificate.client(Version::Tls13, false)?,
-            client: 0,
-            clients: CLIENTS,
-            start: Instant::now(),
-            ramp: Duration::from_secs(1) * counts.iter().sum::<u32>() / BEGIN_PER_S,
-        };
+        let plan = plan(lab, counts, self.megabytes as usize * 1_000_000, UPLOAD)?;
         progress.expect(System::ALL.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
             let seed = self.seed + u64::from(repetition - 1);
             for system in System::ALL {
-                let run = run(lab, options, system, &plan, seed)?;
+                let run = run(lab, options, system, &plan, (seed, self.flood))?;
                 let new = samples_of(repetition, system, seed, &counts, &run);
                 progress.loaded(&describe(&new));
                 samples.extend(new);
@@ -244,31 +251,71 @@ struct Run {
     sightings: Sightings,
     /// When all connections had begun.
     ramp: Duration,
+    /// The most questions that a node got in a second.
+    questions: u64,
+}
+
+/// The plan of a load with these connections, and with the document for downloads in the lab.
+fn plan(lab: &Lab, counts: [u32; Kind::ALL.len()], download: usize, upload: usize) -> Result<Plan> {
+    let text: Arc<[u8]> = pseudo_random(download).into();
+    lab.add_document("long", &text)?;
+    Ok(Plan {
+        vips: [lab.vip4().into(), lab.vip6().into()],
+        counts,
+        text,
+        upload,
+        tls: Certificate::create(lab, KeyKind::Ecdsa)?.client(Version::Tls13, false)?,
+        client: 0,
+        clients: CLIENTS,
+        start: Instant::now(),
+        ramp: Duration::from_secs(1) * counts.iter().sum::<u32>() / BEGIN_PER_S,
+        life: None,
+    })
 }
 
 /// Puts the load on a system, and the faults under it.
-fn run(lab: &Lab, options: &Options, system: System, plan: &Plan, seed: u64) -> Result<Run> {
-    let origins = lab.nodes().map(|node| Origin::start(node, &plan.text)).collect::<Result<Vec<_>>>()?;
+fn run(lab: &Lab, options: &Options, system: System, plan: &Plan, (seed, per_s): (u64, u32)) -> Result<Run> {
     let random_for = Duration::from_secs(options.seconds.into());
-    let (seen, history) = match system {
+    let mut questions = 0;
+    let mut strike = |machines: &mut dyn Machines, note: &mut dyn FnMut(Event)| {
+        ((), questions) = flood::beside(lab, per_s, || {
+            strike_each(lab, machines, &Fault::BETWEEN, note)?;
+            strike_at_random(lab, machines, &Fault::BETWEEN, seed, random_for, note)
+        })?;
+        Ok(())
+    };
+    let run = run_on_origins(lab, plan, || match system {
         System::Switchback => {
-            let mut switches = Switches::start(lab, &options.program)?;
-            let ran = load(lab, plan, |note| strike_all(lab, &mut switches, seed, random_for, note))?;
+            let mut switches = Switches::start(lab, &options.program, 0)?;
+            let ran = load(lab, plan, |note| strike(&mut switches, note))?;
             switches.stop()?;
-            ran
+            Ok(ran)
+        }
+        System::Pair => {
+            let mut pair = Pair::start(lab, &options.program)?;
+            let ran = load(lab, plan, |note| strike(&mut pair, note))?;
+            pair.stop()?;
+            Ok(ran)
         }
         System::Haproxy => {
             let mut balancers = Balancers::start(lab)?;
-            let ran = load(lab, plan, |note| strike_all(lab, &mut balancers, seed, random_for, note))?;
+            let ran = load(lab, plan, |note| strike(&mut balancers, note))?;
             balancers.stop()?;
-            ran
+            Ok(ran)
         }
-    };
+    })?;
+    Ok(Run { questions, ..run })
+}
+
+/// Runs `work` while the nodes have servers, and reads their logs.
+fn run_on_origins(lab: &Lab, plan: &Plan, work: impl FnOnce() -> Result<(Seen, History)>) -> Result<Run> {
+    let origins = lab.nodes().map(|node| Origin::start(node, &plan.text)).collect::<Result<Vec<_>>>()?;
+    let (seen, history) = work()?;
     let mut sightings = Sightings::default();
     for (node, origin) in origins.into_iter().enumerate() {
         origin.stop(node, &mut sightings)?;
     }
-    Ok(Run { seen, history, sightings, ramp: plan.ramp })
+    Ok(Run { seen, history, sightings, ramp: plan.ramp, questions: 0 })
 }
 
 /// Runs `strike` under the load, which begins before and ends after it.
@@ -327,7 +374,7 @@ fn samples_of(
     counts: &[u32; Kind::ALL.len()],
     run: &Run,
 ) -> Vec<Sample> {
-    let Run { seen, history, sightings, ramp } = run;
+    let Run { seen, history, sightings, ramp, questions } = run;
     let first = history.first().unwrap_or(Duration::MAX);
     let sample = |(kind, connections): (Kind, u32)| {
         let answers = || seen.answers.iter().filter(move |answer| kind_of(answer.number) == kind);
@@ -357,7 +404,7 @@ fn samples_of(
                 broken[event.index()] += 1;
             }
             breaks.push(format!(
-                "{kind}: {:?} at {:.2} s, {:.2} s after the event \"{event}\", having waited for {:.2} s, port {}",
+                "{system}, {kind}: {:?} at {:.2} s, {:.2} s after the event \"{event}\", having waited for {:.2} s, port {}",
                 one.how,
                 one.at.as_secs_f64(),
                 after.as_secs_f64(),
@@ -382,6 +429,7 @@ fn samples_of(
             on_two_nodes: repeated().filter(|(_, several)| *several).count() as u64,
             unlogged,
             unconnected: seen.unconnected[kind.index()],
+            questions: *questions,
             quiet: pauses(quiet),
             pauses: pauses(later),
             longest,

@@ -15,7 +15,7 @@ pub(super) fn describe(samples: &[Sample]) -> String {
     let sum = |value: fn(&Sample) -> u64| samples.iter().map(value).sum::<u64>();
     let Some(Sample { repetition, system, seed, .. }) = samples.first() else { return String::new() };
     format!(
-        "round {repetition}  {system:<10} seed {seed}  {:>8} requests  {} broken connections, {} with wrong bytes, {} requests twice",
+        "round {repetition}  {system:<22} seed {seed}  {:>8} requests  {} broken connections, {} with wrong bytes, {} requests twice",
         sum(|sample| sample.requests),
         sum(Sample::broken),
         sum(|sample| sample.wrong),
@@ -58,7 +58,7 @@ const BY_EVENT: [(&str, bool); 12] = [
 impl Report for Results {
     type Sample = Sample;
     const CSV_TITLES: &'static str = "repetition,system,load,seed,connections,requests,broken,wrong,twice,on_two_nodes,\
-        unlogged,unconnected,quiet_p50_us,quiet_p99_us,quiet_max_us,p50_us,p99_us,max_us,\
+        unlogged,unconnected,questions,quiet_p50_us,quiet_p99_us,quiet_max_us,p50_us,p99_us,max_us,\
         broken_without,broken_killed,broken_added_back,broken_cut_off,broken_mended,broken_restarted,\
         broken_withdrawn,broken_back";
 
@@ -73,13 +73,14 @@ impl Report for Results {
             sample.on_two_nodes,
             sample.unlogged,
             sample.unconnected,
+            sample.questions,
         ];
         cells.extend(counts.map(|count| count.to_string()));
         for pauses in [sample.quiet, sample.pauses] {
             let times = pauses.map(|Pauses { p50, p99, max }| [p50, p99, max].map(|time| time.as_micros()));
             cells.extend(times.map_or_else(Default::default, |times| times.map(|time| time.to_string())));
         }
-        cells.extend(sample.broken.map(|count| count.to_string()));
+        cells.extend(sample.broken[..Event::BETWEEN].iter().map(u64::to_string));
         cells
     }
 
@@ -94,8 +95,8 @@ impl Report for Results {
         text += "\n";
         text += &header(&BY_EVENT);
         for system in System::ALL {
-            for event in Event::ALL {
-                text += &row(&self.cells_of_event(system, event));
+            for event in &Event::ALL[..Event::BETWEEN] {
+                text += &row(&self.cells_of_event(system, *event));
             }
         }
         text
@@ -120,7 +121,14 @@ impl Report for Results {
             TIMEOUT.as_secs(),
             unconnected.join(", ")
         );
-        let is_ours = |sample: &&Sample| sample.system == System::Switchback;
+        let questions = self.samples.iter().map(|sample| sample.questions).max().unwrap_or_default();
+        if questions > 0 {
+            text += &format!(
+                "\nMost questions about unknown flows to a node in a second: {}.\n",
+                count(questions)
+            );
+        }
+        let is_ours = |sample: &&Sample| sample.system.is_ours();
         let breaks: Vec<&String> =
             self.samples.iter().filter(is_ours).flat_map(|sample| &sample.breaks).collect();
         if !breaks.is_empty() {
@@ -174,12 +182,12 @@ impl Results {
     }
 }
 
-fn count(value: u64) -> String {
+pub(super) fn count(value: u64) -> String {
     if value < 1000 { value.to_string() } else { thousands(value as f64) }
 }
 
 /// Milliseconds, with tenths where they say something.
-fn ms(time: Duration) -> String {
+pub(super) fn ms(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     if ms < 10.0 { format!("{ms:.1}") } else { count(ms.round() as u64) }
 }
@@ -210,26 +218,28 @@ mod tests {
             on_two_nodes: 0,
             unlogged: 0,
             unconnected: 3,
+            questions: 0,
             quiet: Some(pauses(5)),
             pauses: Some(pauses(1_230)),
             longest: [Duration::from_millis(700); Event::ALL.len()],
-            events: [0, 1, 1, 2, 2, 1, 1, 1],
+            events: [0, 1, 1, 2, 2, 1, 1, 1, 0, 0, 0],
             breaks: (0..broken).map(|number| format!("number {number}")).collect(),
         }
     }
 
     #[test]
-    fn both_systems_are_beside_each_other_and_broken_ones_have_an_event() {
+    fn all_systems_are_beside_each_other_and_broken_ones_have_an_event() {
         let samples = (1..=2).flat_map(|repetition| {
             let sample = move |system, broken| move |kind| sample(repetition, system, kind, broken);
-            let ours = Kind::ALL.map(sample(System::Switchback, 0));
-            ours.into_iter().chain(Kind::ALL.map(sample(System::Haproxy, 40)))
+            let samples = [(System::Switchback, 0), (System::Pair, 0), (System::Haproxy, 40)];
+            samples.into_iter().flat_map(move |(system, broken)| Kind::ALL.map(sample(system, broken)))
         });
         let results = fixtures::results(2, samples.collect());
         let table = results.table();
         let ours = "| downloads | Switchback | 20,000 | 2,000 | 0 | 0 | 2 | 0 | 5.0 | 0.4 | 3.0 | 1,230 |\n";
+        let pair = ours.replace("Switchback", "Switchback+keepalived");
         let theirs = "| downloads | HAProxy | 20,000 | 2,000 | 80 | 0 | 2 | 0 | 5.0 | 0.4 | 3.0 | 1,230 |\n";
-        assert!(table.contains(&format!("{ours}{theirs}")), "{table}");
+        assert!(table.contains(&format!("{ours}{pair}{theirs}")), "{table}");
         assert!(
             table.contains("| HAProxy | cut off | 4 | 80 | 80 | 80 | 80 | 80 | 80 | 80 | 560 | 700 |\n"),
             "{table}"

@@ -1,5 +1,7 @@
 //! Three switches behind a router that spreads the flows over them (ECMP), with BIRD on all: BGP with BFD.
 
+use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ const SERVER: &str = "127.0.0.1:80";
 const READY: Duration = Duration::from_secs(30);
 /// From the withdrawal of a switch to its end, as docs/scale-out.md has it.
 const BEFORE_RESTART: Duration = Duration::from_secs(1);
+/// The time in which a node that drains has to become free.
+const DRAINED: Duration = Duration::from_secs(120);
 
 pub(super) struct Switches<'a> {
     lab: &'a Lab,
@@ -20,6 +24,8 @@ pub(super) struct Switches<'a> {
     config: PathBuf,
     switches: Vec<Switch<'a>>,
     agents: Vec<Process>,
+    /// So many switches, and agents, are not ended before the end.
+    spared: usize,
 }
 
 struct Switch<'a> {
@@ -30,15 +36,11 @@ struct Switch<'a> {
 }
 
 impl<'a> Switches<'a> {
-    /// Starts agents and switches, and waits until the router uses all.
-    pub(super) fn start(lab: &'a Lab, program: &'a Path) -> Result<Switches<'a>> {
+    /// Starts agents and switches, and waits until the router uses all. The first `spared` switches and agents are not
+    /// killed and not restarted.
+    pub(super) fn start(lab: &'a Lab, program: &'a Path, spared: usize) -> Result<Switches<'a>> {
         let config = lab.write_config_text(&config())?;
-        let mut agents = Vec::new();
-        for node in lab.nodes() {
-            let agent = daemon(node, program, "node", &config);
-            agents.push(node.spawn("switchback-node", agent)?);
-        }
-        agents.iter().try_for_each(|agent| agent.wait_for_log("ready", READY).map(drop))?;
+        let agents = start_agents(lab, program, &config)?;
         let mut switches = Vec::new();
         for host in lab.switches() {
             host.set_xdp_port(true)?;
@@ -47,7 +49,7 @@ impl<'a> Switches<'a> {
             let switch = start_switch(host, program, &config)?;
             switches.push(Switch { host, switch, bird, announce: host.announce_when_ready(program)? });
         }
-        let switches = Switches { lab, program, config, switches, agents };
+        let switches = Switches { lab, program, config, switches, agents, spared };
         switches.are_routed(None)?;
         Ok(switches)
     }
@@ -61,14 +63,26 @@ impl<'a> Switches<'a> {
         self.routes_lead_to(&[])
     }
 
-    /// Waits until the router's route has all switches as next hops, or all but one.
+    /// The switches with their processes.
+    pub(super) fn switches(&self) -> impl Iterator<Item = (&Host, &Process)> {
+        self.switches.iter().map(|switch| (switch.host, &switch.switch))
+    }
+
+    /// The nodes with their agents.
+    pub(super) fn agents(&self) -> impl Iterator<Item = (&Host, &Process)> {
+        self.lab.nodes().zip(&self.agents)
+    }
+
+    /// Waits until the router's routes have all switches as next hops, or all but one.
     fn are_routed(&self, without: Option<usize>) -> Result<()> {
         let wanted: Vec<usize> = (0..self.switches.len()).filter(|index| Some(*index) != without).collect();
         self.routes_lead_to(&wanted)
     }
 
     fn routes_lead_to(&self, wanted: &[usize]) -> Result<()> {
-        let is_true = || Ok(self.lab.routed_switches(self.lab.vip4().into())? == wanted);
+        let vips = [self.lab.vip4().into(), self.lab.vip6().into()];
+        let leads = |vip| Ok(self.lab.routed_switches(vip)? == wanted);
+        let is_true = || Ok(leads(vips[0])? && leads(vips[1])?);
         wait_until(self.lab, &format!("routes to the switches {wanted:?}"), is_true)
     }
 
@@ -76,15 +90,29 @@ impl<'a> Switches<'a> {
         let words = [self.program.as_os_str(), word.as_ref(), "--self".as_ref()];
         self.switches[machine].host.run(words)?.success().map(drop)
     }
+
+    /// Tells a switch to drain a node, or to undrain it.
+    fn tell(&self, switch: usize, words: &[&str], node: usize) -> Result<()> {
+        let program = self.program.as_os_str();
+        let words = words.iter().copied().chain([self.lab.node(node).name()]);
+        let words = std::iter::once(program).chain(words.map(OsStr::new));
+        self.switches[switch].host.run_within(DRAINED, words)?.success().map(drop)
+    }
 }
 
 impl Machines for Switches<'_> {
-    fn count(&self) -> usize {
-        self.switches.len()
+    fn within(&self, fault: Fault) -> Range<usize> {
+        match fault {
+            Fault::Kill | Fault::Restart => self.spared..self.switches.len(),
+            Fault::CutOff | Fault::Flap => 0..self.switches.len(),
+            Fault::Drain => 0..self.agents.len(),
+            Fault::RestartAgent => self.spared..self.agents.len(),
+        }
     }
 
-    fn target(&self, index: usize) -> Result<usize> {
-        Ok(index % self.switches.len())
+    fn target(&self, fault: Fault, place: usize) -> Result<usize> {
+        let within = self.within(fault);
+        Ok(within.start + place % within.len())
     }
 
     fn strike(
@@ -94,7 +122,7 @@ impl Machines for Switches<'_> {
         away: Duration,
         note: &mut dyn FnMut(Event),
     ) -> Result<()> {
-        let (lab, host) = (self.lab, self.switches[machine].host);
+        let (lab, host) = (self.lab, self.lab.switch(machine));
         match fault {
             Fault::Kill => {
                 note(Event::Killed);
@@ -125,6 +153,25 @@ impl Machines for Switches<'_> {
                 note(Event::BackAtOnce);
                 self.command(machine, "undrain")?;
             }
+            // Any switch can tell any node.
+            Fault::Drain => {
+                note(Event::Drained);
+                self.tell(machine, &["drain", "--no-wait"], machine)?;
+                wait(lab, away)?;
+                note(Event::Undrained);
+                self.tell(machine, &["undrain"], machine)?;
+            }
+            Fault::RestartAgent => {
+                note(Event::Drained);
+                self.tell(machine, &["drain"], machine)?;
+                note(Event::AgentRestarted);
+                self.agents[machine].stop()?;
+                let node = lab.node(machine);
+                self.agents[machine] = spawn_agent(node, self.program, &self.config)?;
+                self.agents[machine].wait_for_log("ready", READY)?;
+                note(Event::Undrained);
+                self.tell(machine, &["undrain"], machine)?;
+            }
         }
         self.are_routed(None)
     }
@@ -136,18 +183,28 @@ fn daemon(host: &Host, program: &Path, role: &str, config: &Path) -> std::proces
     command
 }
 
-fn start_switch(host: &Host, program: &Path, config: &Path) -> Result<Process> {
+pub(super) fn start_agents(lab: &Lab, program: &Path, config: &Path) -> Result<Vec<Process>> {
+    let agents = lab.nodes().map(|node| spawn_agent(node, program, config)).collect::<Result<Vec<_>>>()?;
+    agents.iter().try_for_each(|agent| agent.wait_for_log("ready", READY).map(drop))?;
+    Ok(agents)
+}
+
+fn spawn_agent(node: &Host, program: &Path, config: &Path) -> Result<Process> {
+    node.spawn("switchback-node", daemon(node, program, "node", config))
+}
+
+pub(super) fn start_switch(host: &Host, program: &Path, config: &Path) -> Result<Process> {
     let switch = host.spawn("switchback-switch", daemon(host, program, "switch", config))?;
     switch.wait_for_log("ready", READY)?;
     Ok(switch)
 }
 
-fn config() -> String {
+pub(super) fn config() -> String {
     let table = tls_load::service_table(SERVER, "");
     format!(
         "[cluster]\nkey_file = \"{{key_file}}\"\n\n{{nodes}}\n\
          [[pool]]\nname = \"web\"\nnodes = [{{node_names}}]\npolicy = \"round-robin\"\n\n\
-         [[service]]\nname = \"plain\"\nlisten = [\"{{vip4}}:80\"]\nroute = [{{ pool = \"web\" }}]\n\n\
-         [[service]]\nname = \"tls\"\nlisten = [\"{{vip4}}:443\"]\nroute = [{{ pool = \"web\" }}]\n\n{table}{{switches}}"
+         [[service]]\nname = \"plain\"\nlisten = [\"{{vip4}}:80\", \"[{{vip6}}]:80\"]\nroute = [{{ pool = \"web\" }}]\n\n\
+         [[service]]\nname = \"tls\"\nlisten = [\"{{vip4}}:443\", \"[{{vip6}}]:443\"]\nroute = [{{ pool = \"web\" }}]\n\n{table}{{switches}}"
     )
 }

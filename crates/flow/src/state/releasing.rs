@@ -164,7 +164,11 @@ impl Releasing {
     fn seek_owner(self, connection: &mut Connection, world: &mut dyn World) -> State {
         let request = if let Then::Adopt(request) = self.then { Some(request) } else { None };
         match connection.held.is_empty() && request.is_none() {
-            true => world.give_up_waiting(connection),
+            true => {
+                // Not of this node any more: a node that drains is not asked for it again and again.
+                connection.entry.mode = Mode::Sought;
+                world.give_up_waiting(connection)
+            }
             false => world.seek_owner(request, connection).unwrap_or(State::Over),
         }
     }

@@ -27,6 +27,8 @@ const TURN: Duration = Duration::from_millis(2);
 pub struct Seeking {
     question: Question,
     kind: Kind,
+    /// The latest entry of nodes that have released the flow.
+    released: Option<Entry>,
 }
 
 #[derive(Debug)]
@@ -39,8 +41,6 @@ enum Kind {
     Unknown {
         /// When that time is over.
         due: Duration,
-        /// The latest entry of nodes that have released the flow.
-        released: Option<Entry>,
         /// A node that keeps data of the client.
         keeper: Option<NodeId>,
     },
@@ -59,10 +59,8 @@ impl Kind {
 impl Seeking {
     /// Data of an unknown flow waits for the answer to this question.
     pub fn unknown(question: Question, now: Duration) -> State {
-        State::Seeking(Seeking {
-            question,
-            kind: Kind::Unknown { due: now + ANSWER_WAIT, released: None, keeper: None },
-        })
+        let kind = Kind::Unknown { due: now + ANSWER_WAIT, keeper: None };
+        State::Seeking(Seeking { question, kind, released: None })
     }
 
     /// Asks about a request that another process may have given to a node.
@@ -91,7 +89,7 @@ impl Seeking {
         if !world.seek(&mut question, (&view, &bytes)) {
             return world.abandon(connection);
         }
-        Seeking { question, kind }.begin_unowned(connection, world)
+        Seeking { question, kind, released: None }.begin_unowned(connection, world)
     }
 
     pub(super) fn due(&self) -> Duration {
@@ -110,7 +108,7 @@ impl Seeking {
         self.note_keeper(&event);
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Unowned { node, origin, seq, served, newest, .. }
+            Event::Unowned { node, origin, seq, served, newest, released, .. }
                 if self.question.is_answered_by(seq, origin) =>
             {
                 let next = self.question.next;
@@ -123,13 +121,14 @@ impl Seeking {
                 } else if served && !self.is_unknown() {
                     end_served(connection, world)
                 } else {
+                    self.note_released(node, released, world);
                     self.rule_out(node, connection, world)
                 }
             }
             Event::Unowned { node, seq, released: Some(state), .. }
                 if self.is_unknown() && self.question.seq == seq =>
             {
-                self.note_released(node, state, world);
+                self.note_released(node, Some(state), world);
                 self.rule_out(node, connection, world)
             }
             // An older connection, which its client has given up.
@@ -204,21 +203,27 @@ impl Seeking {
         }
         match self.kind {
             Kind::First(_) => {
+                let goes_back = go_back(self.released, connection);
                 connection.entry.mode = Mode::Held;
                 connection.entry.generation = connection.entry.generation.later(self.question.next);
+                if goes_back {
+                    return world.read_again(connection);
+                }
                 Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Late(_) => world.answer(&Reply::Status(408), false, connection),
-            Kind::Unknown { released: Some(entry), .. } => {
-                let state = go_on_with(entry, None, connection, world);
-                self.restore(world);
-                state
-            }
-            Kind::Unknown { keeper: Some(_), .. } => {
-                self.restore(world);
-                State::Seeking(self)
-            }
-            Kind::Unknown { .. } => State::Over,
+            Kind::Unknown { keeper, .. } => match self.released {
+                Some(entry) => {
+                    let state = go_on_with(entry, None, connection, world);
+                    self.restore(world);
+                    state
+                }
+                None if keeper.is_some() => {
+                    self.restore(world);
+                    State::Seeking(self)
+                }
+                None => State::Over,
+            },
         }
     }
 
@@ -243,14 +248,25 @@ impl Seeking {
     }
 
     /// A node has released the flow in this state.
-    fn note_released(&mut self, node: NodeId, state: &FlowState, world: &dyn World) {
-        let Kind::Unknown { released, .. } = &mut self.kind else { return };
-        let entry = world.entry_of_node(state, node);
-        let is_later = |entry: &Entry| released.is_none_or(|known| entry.is_newer(&known));
+    fn note_released(&mut self, node: NodeId, state: Option<&FlowState>, world: &dyn World) {
+        let entry = state.and_then(|state| world.entry_of_node(state, node));
+        let is_later = |entry: &Entry| self.released.is_none_or(|known| entry.is_newer(&known));
         if let Some(entry) = entry.filter(is_later) {
-            *released = Some(entry);
+            self.released = Some(entry);
         }
     }
+}
+
+/// Goes back to where the node that was thought to have the flow has released it: it has read nothing of what was sent to
+/// it since, of which the last request is not the first. True if it was further.
+fn go_back(released: Option<Entry>, connection: &mut Connection) -> bool {
+    let known = &connection.entry;
+    let is_before = |said: &Entry| {
+        (said.node, said.origin) == (known.node, known.origin) && said.mark.next.before(known.mark.next)
+    };
+    let said = released.filter(is_before);
+    said.iter().for_each(|said| connection.go_back(said));
+    said.is_some()
 }
 
 /// A node has answered what is held, which does not begin once more. Where this switch is alone, the connection is over.

@@ -438,7 +438,7 @@ impl Dispatcher {
         if self.on_answered(at, flow, &recorded, packet, &view) {
             return;
         }
-        let entry = self.entry_of(flow, recorded);
+        let mut entry = self.entry_of(flow, recorded);
         let pending =
             self.pending.take(flow).filter(|pending| pending.connection.entry.origin == entry.origin);
         if let Some(pending) = pending {
@@ -449,9 +449,16 @@ impl Dispatcher {
             self.on_pending(at, flow, pending, &entry, packet, view);
             return;
         }
+        let is_behind = self.is_behind(&entry, &view);
         if view.is_empty() {
-            self.on_end(flow, &entry, packet, &view);
+            match is_behind {
+                true => drop(self.ask_about_unknown(at, flow, packet, &view)),
+                false => self.on_end(flow, &entry, packet, &view),
+            }
             return;
+        }
+        if is_behind {
+            entry.mode = Mode::Sought;
         }
         if self.is_sent_again(at, &entry, &view) {
             let Some(held) = HeldPacket::new(packet) else { return };
@@ -518,11 +525,20 @@ impl Dispatcher {
             && self.plan.is_dead(entry.node, at.now)
     }
 
+    /// Whether the client of a flow that was taken from a node has got further than this switch knows: another switch has
+    /// given the flow to a node.
+    fn is_behind(&self, entry: &Entry, view: &TcpView) -> bool {
+        let was_taken = entry.is_held() && entry.generation.is_some();
+        was_taken && !self.plan.rank.is_alone && entry.mark.next.before(view.seq)
+    }
+
     /// Handles a FIN, RST or ACK of a flow whose record has no node. If the flow has a node by now, the packet is the
     /// node's; otherwise there is no request, since the flow would be pending.
     fn on_end(&mut self, flow: &sb_flow, entry: &Entry, packet: &[u8], view: &TcpView) {
         if entry.has_node() {
             self.forward(flow, entry, view, packet, Reading::None);
+        } else if view.flags & (flags::RST | flags::FIN) == 0 {
+            // It acknowledges what the flow's last node has sent.
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.mark.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq + 1u32);
         } else if view.flags & flags::RST == 0 {

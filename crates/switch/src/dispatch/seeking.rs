@@ -107,7 +107,7 @@ impl Dispatcher {
     }
 
     /// Asks which node owns a flow of which nothing is known, unless that was asked a moment ago.
-    fn ask_about_unknown(
+    pub(super) fn ask_about_unknown(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
@@ -269,7 +269,7 @@ impl Dispatcher {
         let is_news = match self.current(at, flow).filter(|known| known.origin == state.origin) {
             Some(known) => {
                 let is_newer = state.generation.is_newer(known.generation) || is_further(&known);
-                known.has_node() && is_newer
+                (known.has_node() || known.generation.is_some()) && is_newer
             }
             None => !self.knows(flow),
         };

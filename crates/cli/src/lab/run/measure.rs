@@ -11,7 +11,8 @@ use crate::failure::Failure;
 /// The exit status after SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// Runs an experiment, prints its tables, and returns the paths of its files.
+/// Runs an experiment, prints its tables, and returns the paths of its files; an error if the measurements show what they
+/// must not.
 pub(super) fn measure<E: Experiment>(
     experiment: &E,
     options: &Options,
@@ -27,7 +28,7 @@ where
     print!("{}", results.summary());
     let written = results.write(output, E::NAME)?;
     written.iter().for_each(|path| eprintln!("{} written", path.display()));
-    Ok(written)
+    results.failure().map_or(Ok(written), |failure| Err(Error::Invalid(failure)))
 }
 
 /// The running `switchback` binary.

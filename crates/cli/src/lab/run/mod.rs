@@ -43,7 +43,7 @@ macro_rules! experiments {
                 $($(#[$attribute])* $option: $type,)*
                 /// How long each load lasts
                 #[arg(long, default_value_t = experiment::$name::SECONDS)]
-                #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+                #[arg(value_parser = clap::value_parser!(u32).range(1..=7200))]
                 seconds: u32,
                 /// How often each load is repeated
                 #[arg(long, value_name = "N", default_value_t = experiment::$name::REPETITIONS)]
@@ -217,8 +217,33 @@ experiments! {
         #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::PIPELINES)]
         #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
         pipelines: u32,
+        /// Packets of flows that nobody has in a second, from spoofed addresses
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=100_000))]
+        flood: u32,
         /// Seed of the random order
         #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::SEED)]
+        seed: u64,
+    }
+
+    /// Look for lost connections and for leaks under half an hour of faults
+    ///
+    /// The load and the faults of switch-failover with Switchback alone, connections that end and begin anew, nodes that drain
+    /// and agents that are restarted. Fails if a connection is broken or cannot be made, if wrong bytes come, if a request is
+    /// served twice, or if the daemons have more memory, open files or flows at the end than after each fault has
+    /// happened once. Prints Markdown tables; the output directory gets soak.md, with facts about the machine, and soak.csv.
+    /// Needs root, bird and nginx.
+    Soak {
+        /// Connections with a short request every ten seconds
+        #[arg(long, value_name = "N", default_value_t = experiment::Soak::CONNECTIONS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=24_000))]
+        connections: u32,
+        /// Downloads, uploads, WebSockets, connections over TLS with HTTP/1.1, with HTTP/2, and clients that pipeline: of each
+        #[arg(long, value_name = "N", default_value_t = experiment::Soak::OTHERS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        others: u32,
+        /// Seed of the random order
+        #[arg(long, value_name = "N", default_value_t = experiment::Soak::SEED)]
         seed: u64,
     }
 }

@@ -13,7 +13,7 @@ mod web_socket;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +49,8 @@ const EVENTS_AT_ONCE: usize = 256;
 /// The load of a client machine.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// The address of the services.
-    pub(super) vip: Ipv4Addr,
+    /// The addresses of the services, of which connections use each in turn.
+    pub(super) vips: [IpAddr; 2],
     /// Number of connections of each kind, in the order of [`Kind::ALL`].
     pub(super) counts: [u32; Kind::ALL.len()],
     /// The document `/long`.
@@ -66,6 +66,8 @@ pub(super) struct Plan {
     pub(super) start: Instant,
     /// The time in which the connections begin.
     pub(super) ramp: Duration,
+    /// The mean time after which a client ends a connection by itself, as soon as that is idle, and makes another one.
+    pub(super) life: Option<Duration>,
 }
 
 /// What the clients are told while they run.
@@ -158,6 +160,8 @@ pub(super) fn run(plan: &Plan, signal: &Signal, ready: Sender<()>) -> io::Result
 struct Slot {
     kind: Kind,
     connection: Option<Connection>,
+    /// When its client ends the connection.
+    until: Option<Instant>,
     /// What epoll waits for.
     interest: EpollFlags,
     /// The number of its only valid timer.
@@ -181,7 +185,8 @@ struct Load<'a> {
 
 impl<'a> Load<'a> {
     fn new(plan: &'a Plan) -> io::Result<Load<'a>> {
-        let slot = |kind| Slot { kind, connection: None, interest: EpollFlags::empty(), timer: 0, ticks: 0 };
+        let interest = EpollFlags::empty();
+        let slot = |kind| Slot { kind, connection: None, until: None, interest, timer: 0, ticks: 0 };
         let kinds = Kind::ALL.into_iter().zip(plan.counts);
         let kinds = kinds.flat_map(|(kind, count)| std::iter::repeat_n(kind, count as usize));
         let mut load = Load {
@@ -283,6 +288,8 @@ impl<'a> Load<'a> {
         let now = Instant::now();
         let slot = &mut self.slots[index];
         let kind = slot.kind;
+        let is_over = slot.until.is_some_and(|until| now >= until);
+        slot.connection.take_if(|connection| is_over && connection.is_idle());
         let Some(connection) = &mut slot.connection else {
             if !self.is_ending {
                 self.begin(index, now)?;
@@ -312,8 +319,13 @@ impl<'a> Load<'a> {
             Kind::TlsHttp2 => Some(plan.tls.session(b"h2")?),
             _ => None,
         };
-        let (port, host) = if kind.is_tls() { (443, NAME.to_owned()) } else { (80, plan.vip.to_string()) };
-        let server = SocketAddr::from((plan.vip, port));
+        let vip = plan.vips[index % plan.vips.len()];
+        let server = SocketAddr::new(vip, if kind.is_tls() { 443 } else { 80 });
+        let host = match vip {
+            _ if kind.is_tls() => NAME.to_owned(),
+            IpAddr::V4(vip) => vip.to_string(),
+            IpAddr::V6(vip) => format!("[{vip}]"),
+        };
         let talk = talk::talk(kind, &host, &plan.text, plan.upload);
         let Ok(mut connection) = Connection::begin(kind, server, tls.map(Box::new), talk, now) else {
             self.seen.unconnected[kind.index()] += 1;
@@ -322,7 +334,9 @@ impl<'a> Load<'a> {
         };
         connection.ask(&mut self.numbers, now);
         connection.tick(now);
+        let until = plan.life.map(|life| now + life / 2 + self.part_of(life));
         let slot = &mut self.slots[index];
+        slot.until = until;
         slot.interest = connection.interest();
         self.epoll.add(connection.stream(), EpollEvent::new(slot.interest, index as u64))?;
         slot.connection = Some(connection);

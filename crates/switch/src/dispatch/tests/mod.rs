@@ -18,4 +18,5 @@ mod sessions;
 mod sought;
 mod split;
 mod strangers;
+mod taken;
 mod upgrades;

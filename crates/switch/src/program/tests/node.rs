@@ -3,6 +3,7 @@
 use SwitchCounter::*;
 use sb_op::*;
 use sb_record_kind::*;
+use switchback_wire::generation::Generation;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::flags;
@@ -97,7 +98,16 @@ fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
         Row::new(what, flow, frame.clone(), Verdict::Drop, moves.to_vec())
     };
     let later = sb_flow_entry { origin: 1001, ..entry() };
+    let [first, second] = [1, 2].map(|counter| Generation::first(0).number() * counter);
+    let adopted = |generation| sb_flow_entry { generation, ..entry() };
+    let of_first = typed(&adopted(first)).flow_state().option(SB_OP_CLOSED);
+    let of_first = bench.node_frame(node, &Bench::sign(), flow, of_first, &inner(flow));
+    let about_first = |what: &str, moves: &[SwitchCounter]| {
+        Row::new(what, flow, of_first.clone(), Verdict::Drop, moves.to_vec())
+    };
     vec![
+        about_first("CLOSED of this adoption", &[Closed]).with(&adopted(first)).leaves(None),
+        about_first("CLOSED of an adoption before this one", &[]).with(&adopted(second)),
         row("CLOSED removes the entry", &[Closed]).with(&entry()).leaves(None),
         row("CLOSED of an earlier connection", &[]).with(&later),
         row("CLOSED of a flow that is gone", &[]),

@@ -1,0 +1,103 @@
+//! Flows that switches take from a node that drains, each as far as it knows of them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use switchback_flow::entry::{Entry, Mode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
+use switchback_wire::packet::{bare, flags};
+use switchback_wire::*;
+
+use super::model::*;
+use crate::dispatch::Moment;
+use sb_op::*;
+use sb_reason::*;
+
+/// A switch beside others whose flow has made one request; the node that has it, and the end of the request.
+fn settled() -> (World, IpAddr, u32) {
+    let mut world = World::of_several(CONFIG, 0);
+    let request = get("/web/a");
+    let sent = world.client_packet(&data(0, 0, &request));
+    assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    (world, sent[0].node, request.len() as u32)
+}
+
+fn ops(sent: &[ToNode]) -> Vec<sb_op> {
+    sent.iter().map(|sent| sent.op).collect()
+}
+
+/// The world after its flow was to be taken from a node that had released it to another switch.
+fn taken_by_another() -> (World, u32) {
+    let (mut world, owner, len) = settled();
+    let entry = world.map[&flow()];
+    assert!(world.dispatcher.order_drain(if owner == node(1) { "n1" } else { "n2" }, true));
+    world.flush();
+    world.dispatcher.take_back(Moment { now: world.now, map: &|_| Some(entry) }, &flow(), entry);
+    let asked = world.flush();
+    assert_eq!(ops(&asked), [SB_OP_RELEASE]);
+    let generation = Generation::first(0).successor(1);
+    let said = FlowState { generation, requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+    assert!(world.handoff(owner, said.option(SB_OP_RELEASED), &asked[0].packet).is_empty());
+    (world, len)
+}
+
+#[test]
+fn a_flow_that_another_switch_has_taken_is_no_longer_its_nodes() {
+    let (mut world, len) = taken_by_another();
+    assert_eq!((world.map[&flow()].mode, world.dispatcher.pending()), (Mode::Sought, 0));
+    // The sweep goes on, and finds nothing.
+    let entry = world.map[&flow()];
+    world.dispatcher.take_back(Moment { now: world.now, map: &|_| Some(entry) }, &flow(), entry);
+    assert!(world.flush().is_empty());
+    let asked = world.client_packet(&data(len, 100, &get("/web/b")));
+    assert_eq!(ops(&asked), [SB_OP_PROBE; 3], "another node may have it");
+}
+
+#[test]
+fn what_the_client_sends_beyond_it_goes_to_the_node_that_has_it() {
+    let (mut world, len) = taken_by_another();
+    let entry = world.map[&flow()];
+    let kind = sb_record_kind::SB_RECORD_REQUEST;
+    for tcp_flags in [flags::ACK, flags::ACK | flags::FIN] {
+        let at_mark = bare(&flow(), true, ORIGIN + len, SERVER + 100u32, flags::ACK);
+        assert!(world.record(kind, entry, &at_mark).is_empty());
+        world.now += Duration::from_secs(1);
+        let beyond = bare(&flow(), true, ORIGIN + len + 50u32, SERVER + 200u32, tcp_flags);
+        assert_eq!(ops(&world.record(kind, entry, &beyond)), [SB_OP_PROBE; 3]);
+    }
+    assert!(world.to_client.is_empty(), "no reset");
+    let asked = bare(&flow(), true, ORIGIN + len + 50u32, SERVER + 200u32, flags::ACK);
+    let generation = Generation::first(0).successor(1).successor(2);
+    let said = FlowState { generation, requests: 2, ..FlowState::at(ORIGIN, ORIGIN + len + 50u32) };
+    let sent = world.handoff(node(2), said.option(SB_OP_OWNED), &asked);
+    assert_eq!((ops(&sent), sent[0].node), (vec![SB_OP_FORWARD], node(2)));
+    assert!(world.map[&flow()].has_node());
+}
+
+/// Of several requests that its former node returns each seems to be the latest one.
+#[test]
+fn requests_begin_where_the_flow_was_released() {
+    let (mut world, owner, len) = settled();
+    let next = get("/web/b");
+    let known = world.map[&flow()];
+    let mark = known.mark.moved_to(ORIGIN + len + next.len());
+    world.now += Duration::from_secs(1);
+    world.map.insert(flow(), Entry { mode: Mode::Sought, mark, ..known });
+    let second = data(len + next.len() as u32, 100, &next);
+    let asked = world.client_packet(&second);
+    assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
+    for asked in &asked {
+        let generation = Generation::from_be(asked.option.said::<sb_question>().next_generation);
+        let said = FlowState { generation, requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+        let (reason, said) = match asked.node == owner {
+            true => (SB_REASON_RELEASED, said),
+            false => (SB_REASON_NONE, FlowState { generation, ..FlowState::at(ORIGIN, ORIGIN) }),
+        };
+        let option = sb_option { reason: reason as u8, ..said.option(SB_OP_UNOWNED) };
+        assert!(world.handoff(asked.node, option, &asked.packet).is_empty(), "the first one is missing");
+    }
+    let sent = world.client_packet(&data(len, 100, &next));
+    assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &next[..]));
+    assert_eq!(Seq::from_be(sent[0].option.flow_state().next), ORIGIN + len + next.len());
+}
