@@ -362,6 +362,16 @@ impl World {
         self.flush()
     }
 
+    /// The flow is taken from its node, which drains, if it is idle.
+    pub fn take_back(&mut self) -> Vec<ToNode> {
+        let entry = self.map.get(&flow()).filter(|entry| entry.has_node() && !self.locked.contains(&flow()));
+        if let Some(entry) = entry.copied() {
+            let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+            self.dispatcher.take_back(at, &flow(), entry);
+        }
+        self.flush()
+    }
+
     /// The list of a node's flows, which is this one.
     pub fn list(&mut self, node: IpAddr, listed: sb_listed) -> Vec<ToNode> {
         self.dispatcher.list_flows(self.now);

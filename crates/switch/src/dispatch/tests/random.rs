@@ -207,6 +207,16 @@ impl Net {
         self.deliver(switch, sent);
     }
 
+    /// The flow's node drains, as one of the switches sees it, or several.
+    fn take_back(&mut self) {
+        for switch in 0..self.worlds.len() {
+            if self.random.chance(60) {
+                let sent = self.worlds[switch].take_back();
+                self.deliver(switch, sent);
+            }
+        }
+    }
+
     /// All nodes live, and say so.
     fn report(&mut self) {
         for switch in 0..self.worlds.len() {
@@ -687,6 +697,9 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         }
         if net.worlds.len() > 1 && net.random.chance(10) {
             net.list();
+        }
+        if net.worlds.len() > 1 && net.random.chance(10) {
+            net.take_back();
         }
         let cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
         net.worlds.iter_mut().for_each(|world| world.cookie = cookie);
