@@ -252,7 +252,7 @@ fn switches_die_and_clients_keep_their_connections() {
 #[test]
 fn no_byte_is_wrong_and_nothing_grows() {
     let _alone = alone();
-    let words = ["soak", "--seconds", "15", "--connections", "200", "--others", "8"];
+    let words = ["soak", "--seconds", "5", "--connections", "200", "--others", "8"];
     let directory = output("soak");
     let done = lab_run(&words, &directory).output().expect("the binary has been built");
     let (table, said) = (stdout(&done), stderr(&done));
