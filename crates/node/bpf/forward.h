@@ -131,14 +131,13 @@ static __always_inline int refuse_without_socket(struct handoff *h, struct sb_ow
 }
 
 /*
- * Whether the packet's adoption has not been carried out here: it may be under way, or the process that wanted it
- * has died before it heard of a refusal.
+ * Whether the packet's adoption has not been carried out here, or its connection has ended: the adoption may be
+ * under way, the process that wanted it may have died before it heard of a refusal, and a switch may have missed
+ * CLOSED.
  */
 static __always_inline int lacks_adoption(const struct sb_owned *flow, const struct handoff *h)
 {
-        __u32 generation = generation_of(h);
-
-        if (!h->payload || !generation || is_over(h))
+        if (!h->payload || !generation_of(h))
                 return 0;
         return !is_owned(flow, h) || (flow->state == SB_OWN_RELEASED && !is_orphan(flow));
 }

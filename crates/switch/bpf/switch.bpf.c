@@ -39,17 +39,20 @@ static __always_inline int may_begin_request(struct xdp_md *ctx, const struct pa
         return to_l7(ctx, &parts, SB_SWITCH_REQUEST);
 }
 
-/* The flow has been taken from a node, and its client has got further: another switch has given it to a node. */
-static __always_inline int is_behind(const struct sb_flow_entry *entry, const struct packet *p)
+/*
+ * The flow has been taken from a node, and its client is elsewhere: another switch has given it to a node, or has
+ * seen it end and another connection begin.
+ */
+static __always_inline int is_elsewhere(const struct sb_flow_entry *entry, const struct packet *p)
 {
-        return entry->generation && (__s32)(p->seq - entry->next) > 0;
+        return entry->generation && p->seq != entry->next;
 }
 
 /* A packet of a flow without a node. */
 static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry)
 {
         if (entry->mode != SB_MODE_ANSWERED && !p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)) &&
-            !is_behind(entry, p))
+            !is_elsewhere(entry, p))
                 return drop(SB_SWITCH_DROP_HELD);
         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
 }

@@ -46,7 +46,7 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::message::{Order, Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::switches::SwitchSelf;
-use switchback_wire::{SB_VERSION, Seq, sb_flow, sb_record, sb_record_kind};
+use switchback_wire::{SB_VERSION, SB_WINDOW, Seq, sb_flow, sb_record, sb_record_kind};
 
 use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
@@ -92,6 +92,16 @@ enum RecordOf {
     /// A connection with a node, whose entry was lost and replaced when a late copy of its first request arrived. If
     /// the connection is still open, its node knows the true entry.
     Lost,
+}
+
+/// Where a packet lies, seen from the flow's entry.
+enum Place {
+    /// Where the entry says that the client is.
+    Here,
+    /// Data not far ahead: another switch has given the flow to a node, perhaps.
+    Ahead,
+    /// Another switch has given the flow to a node, or has seen it end and another connection begin.
+    Elsewhere,
 }
 
 /// The L7 state of a switch.
@@ -449,16 +459,14 @@ impl Dispatcher {
             self.on_pending(at, flow, pending, &entry, packet, view);
             return;
         }
-        let is_behind = self.is_behind(&entry, &view);
-        if view.is_empty() {
-            match is_behind {
-                true => drop(self.ask_about_unknown(at, flow, packet, &view)),
-                false => self.on_end(flow, &entry, packet, &view),
+        match self.place_of(&entry, &view) {
+            Place::Here if view.is_empty() => return self.on_end(flow, &entry, packet, &view),
+            Place::Here => {}
+            Place::Ahead => entry.mode = Mode::Sought,
+            Place::Elsewhere => {
+                self.ask_about_unknown(at, flow, packet, &view);
+                return;
             }
-            return;
-        }
-        if is_behind {
-            entry.mode = Mode::Sought;
         }
         if self.is_sent_again(at, &entry, &view) {
             let Some(held) = HeldPacket::new(packet) else { return };
@@ -525,11 +533,20 @@ impl Dispatcher {
             && self.plan.is_dead(entry.node, at.now)
     }
 
-    /// Whether the client of a flow that was taken from a node has got further than this switch knows: another switch has
-    /// given the flow to a node.
-    fn is_behind(&self, entry: &Entry, view: &TcpView) -> bool {
+    /// Where the packet lies. Only of a flow that was taken from a node can another switch know more without a node that
+    /// says so.
+    fn place_of(&self, entry: &Entry, view: &TcpView) -> Place {
         let was_taken = entry.is_held() && entry.generation.is_some();
-        was_taken && !self.plan.rank.is_alone && entry.mark.next.before(view.seq)
+        let (start, end) =
+            (view.seq.offset_from(entry.mark.next), view.end_seq().offset_from(entry.mark.next));
+        let window = SB_WINDOW as i32;
+        match view.is_empty() {
+            _ if !was_taken || self.plan.rank.is_alone => Place::Here,
+            true if start == 0 => Place::Here,
+            false if start <= 0 && (1..=window).contains(&end) => Place::Here,
+            false if (1..=window).contains(&start) => Place::Ahead,
+            _ => Place::Elsewhere,
+        }
     }
 
     /// Handles a FIN, RST or ACK of a flow whose record has no node. If the flow has a node by now, the packet is the

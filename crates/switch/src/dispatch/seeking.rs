@@ -129,8 +129,8 @@ impl Dispatcher {
         Some(question)
     }
 
-    /// Asks the flow's node where its mark is, if data lies so far beyond it that it is not held: another switch may have
-    /// moved the mark. The client's next copy finds the right one.
+    /// Asks the nodes where the flow's mark is, if data lies so far beyond it that it is not held: another switch may have
+    /// moved the mark, or seen another connection begin. The client's next copy finds the right one.
     pub(super) fn ask_about_gap(
         &mut self,
         at: Moment<'_>,
@@ -140,9 +140,7 @@ impl Dispatcher {
     ) {
         let is_gap = entry.has_node() && entry.mark.next.before(packet.view.seq);
         if is_gap && !self.plan.rank.is_alone {
-            let (seq, origin, nodes) = (packet.view.seq, entry.origin, vec![entry.node]);
-            let mut question = Question { seq, origin, nodes, next: Generation::NONE };
-            self.ask(at, flow, &packet.bytes, &packet.view, &mut question);
+            self.ask_about_unknown(at, flow, &packet.bytes, &packet.view);
         }
     }
 
@@ -263,6 +261,7 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
+        self.forget_predecessor(at, flow, state, &view);
         let entry = Entry::of_node(node, state, self.plan.limits.body);
         let is_further =
             |known: &Entry| entry.is_some_and(|said| said.is_of_same(known) && said.is_newer(known));
@@ -284,6 +283,22 @@ impl Dispatcher {
             self.on_client(at, flow, entry, packet, view);
         } else {
             self.forward(flow, &entry, &view, packet, Reading::None);
+        }
+    }
+
+    /// Forgets a connection that has ended unheard if a node has another one of the 4-tuple: that to which the packet belongs
+    /// about which nodes were asked.
+    fn forget_predecessor(&mut self, at: Moment<'_>, flow: &sb_flow, state: &FlowState, question: &TcpView) {
+        let is_other = |known: &Entry| {
+            known.origin != state.origin
+                && (known.has_node() || known.is_held() && known.generation.is_some())
+        };
+        let distance = |mark: Seq| question.seq.offset_from(mark).unsigned_abs();
+        if let Some(known) = self.current(at, flow).filter(is_other)
+            && distance(state.next) < distance(known.mark.next)
+        {
+            self.output.change(flow, Change::Forget { origin: known.origin });
+            self.recent.remove(flow);
         }
     }
 

@@ -107,6 +107,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::SplitAcks),
         entry(experiment::MiniCluster),
         entry(experiment::SwitchFailover::default()),
+        entry(experiment::Soak::default()),
         entry(experiment::Calibrate),
     ]
 }

@@ -50,6 +50,12 @@ pub struct Soak {
     pub seed: u64,
 }
 
+impl Default for Soak {
+    fn default() -> Self {
+        Soak { connections: Self::CONNECTIONS, others: Self::OTHERS, seed: Self::SEED }
+    }
+}
+
 impl Soak {
     /// Default of [`connections`](Self#structfield.connections).
     pub const CONNECTIONS: u32 = 2_000;

@@ -95,7 +95,11 @@ fn a_mark_that_lies_far_behind_is_asked_about_though_nothing_is_held() {
     let begun = get("/web/").len() as u32 + upload.len() as u32;
     let at = begun + 100_000;
     let asked = world.client_packet(&data(at, 0, &[b'x'; 1000]));
-    assert_eq!(asked.iter().map(|sent| (sent.op, sent.node)).collect::<Vec<_>>(), [(SB_OP_PROBE, node(2))]);
+    assert_eq!(
+        asked.iter().map(|sent| sent.op).collect::<Vec<_>>(),
+        [SB_OP_PROBE; 3],
+        "it may be another connection"
+    );
     assert_eq!(world.dispatcher.pending(), 0);
     assert!(asked[0].data().is_empty());
 

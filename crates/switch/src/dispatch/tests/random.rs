@@ -302,9 +302,7 @@ impl Net {
             SB_OP_FORWARD if COMPARES && node.released_at > 0 && node.newest.is_newer(generation) => {
                 Some((SB_OP_UNOWNED, SB_REASON_NONE))
             }
-            SB_OP_FORWARD | SB_OP_CONFIRM
-                if !packet.data().is_empty() && generation.is_some() && !node.over =>
-            {
+            SB_OP_FORWARD | SB_OP_CONFIRM if !packet.data().is_empty() && generation.is_some() => {
                 Some((SB_OP_UNOWNED, SB_REASON_NO_SOCKET))
             }
             SB_OP_FORWARD | SB_OP_CONFIRM => None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_flow::entry::{Entry, Mode};
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
-use switchback_wire::packet::{bare, flags};
+use switchback_wire::packet::{bare, flags, segment};
 use switchback_wire::*;
 
 use super::model::*;
@@ -73,6 +73,45 @@ fn what_the_client_sends_beyond_it_goes_to_the_node_that_has_it() {
     let sent = world.handoff(node(2), said.option(SB_OP_OWNED), &asked);
     assert_eq!((ops(&sent), sent[0].node), (vec![SB_OP_FORWARD], node(2)));
     assert!(world.map[&flow()].has_node());
+}
+
+/// The connection has ended at another switch, and its client has begun another one there.
+#[test]
+fn another_connection_of_the_4_tuple_is_found() {
+    const OTHER: Seq = Seq(0x3a69_5640);
+    let kind = sb_record_kind::SB_RECORD_REQUEST;
+    let request = segment(&flow(), true, (OTHER + 52u32, SERVER), flags::ACK, None, &get("/web/b"));
+    let said =
+        FlowState { generation: Generation::first(1), requests: 1, ..FlowState::at(OTHER, OTHER + 52u32) };
+    for distance in [1u32 << 30, 3 << 30] {
+        // Its old connection has no node here.
+        let (mut world, len) = taken_by_another();
+        let old = OTHER + 52u32 + distance;
+        let mark = world.map[&flow()].mark.moved_to(old);
+        let stale = Entry { origin: old - len, mark, ..world.map[&flow()] };
+        world.map.insert(flow(), stale);
+        world.now += Duration::from_secs(1);
+        let asked = world.record(kind, stale, &request);
+        assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
+        assert!(asked.iter().all(|asked| asked.option.flow_state().origin == 0), "any connection");
+        let sent = world.handoff(node(2), said.option(SB_OP_OWNED), &asked[1].packet);
+        assert!(sent.iter().all(|sent| sent.node == node(2)), "{sent:?}");
+        assert_eq!(world.map[&flow()].origin, OTHER);
+        let sent = world.client_packet(&request);
+        assert_eq!((ops(&sent), sent[0].node), (vec![SB_OP_FORWARD], node(2)));
+    }
+}
+
+/// A node owns an older connection, which its client has given up.
+#[test]
+fn an_older_connection_takes_no_place() {
+    let (mut world, _, len) = settled();
+    let known = world.map[&flow()];
+    let older = FlowState::at(ORIGIN - 5000, ORIGIN - 4000);
+    let asked = bare(&flow(), true, ORIGIN + len, SERVER + 100u32, flags::ACK);
+    world.now += Duration::from_secs(1);
+    world.handoff(node(2), older.option(SB_OP_OWNED), &asked);
+    assert_eq!(world.map[&flow()], known);
 }
 
 /// Of several requests that its former node returns each seems to be the latest one.
