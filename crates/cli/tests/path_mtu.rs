@@ -38,6 +38,10 @@ fn behind_a_narrow_path_and_two_switches() -> Result {
     let document = Document::of(&lab, "/1m")?;
     for base in [format!("http://{}", lab.vip4()), format!("http://[{}]", lab.vip6())] {
         for _ in 0..DOWNLOADS {
+            // Each connection is to learn it for itself.
+            for (node, family) in lab.nodes().flat_map(|node| [(node, "-4"), (node, "-6")]) {
+                node.run(["ip", family, "route", "flush", "cache"])?.success()?;
+            }
             let get = [(format!("{base}/1m"), document.clone())];
             fetch(lab.client(0), &get, &[], TIMEOUT)?;
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use switchback_config::{Cluster, ClusterKey, PolicyKind};
+use switchback_flow::entry::Entry;
 use switchback_http::{Limits, Progress, parse_head};
 use switchback_policy::Ask;
 use switchback_switch::dispatch::{Dispatcher, Moment};
@@ -145,9 +146,10 @@ fn bench_requests(criterion: &mut Criterion, name: &str, cluster: &Cluster, requ
             };
             let packet = segment(&flow, true, (Seq(5), Seq(6)), flags::ACK, None, request);
             let entry = sb_flow_entry { origin: 5, next: 5, mss: 1460, ..Default::default() };
+            let mapped = Entry::decode(&entry);
             let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
             let record = sb_record { kind, flow, entry, ..Default::default() };
-            let at = Moment { now: Duration::from_micros(client.into()), map: &|_| None };
+            let at = Moment { now: Duration::from_micros(client.into()), map: &|_| mapped };
             dispatcher.on_record(at, &record, &packet);
             dispatcher.output.clear();
             // Nobody answers here; what has been given up makes room.

@@ -322,6 +322,16 @@ impl Dispatcher {
         self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded))
     }
 
+    /// The entry of a record without a node, as it is now: another copy of the packet may have come by another ring, and the
+    /// record have waited for longer than anything is remembered of that. None if the connection is over.
+    fn refreshed(&self, at: Moment<'_>, flow: &sb_flow, recorded: Entry) -> Option<Entry> {
+        let is_remembered = || self.knows(flow) || self.pending.get(flow).is_some();
+        match recorded.is_held() && !is_remembered() {
+            true => self.mapped(at, flow).filter(|current| current.origin == recorded.origin),
+            false => Some(recorded),
+        }
+    }
+
     /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
     /// connection with the same ports may arrive late.
     fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &Entry) -> RecordOf {
@@ -432,6 +442,7 @@ impl Dispatcher {
 
     /// Handles data beyond the mark, or any packet of a flow without a node.
     fn on_client(&mut self, at: Moment<'_>, flow: &sb_flow, recorded: Entry, packet: &[u8], view: TcpView) {
+        let Some(recorded) = self.refreshed(at, flow, recorded) else { return };
         match self.record_of(at, flow, &recorded) {
             RecordOf::Current => {}
             RecordOf::Over => return,

@@ -260,6 +260,26 @@ fn no_route_is_404_once_the_node_has_released_the_flow() {
     assert_eq!(TcpView::parse(&world.to_client[0]).unwrap().seq, SERVER + 100u32);
 }
 
+/// On a busy machine a record can wait for longer than the dispatcher remembers what it has done.
+#[test]
+fn a_copy_that_has_waited_long_begins_nothing() {
+    let held = Entry::new(ORIGIN);
+    let request = data(0, 0, &get("/web/"));
+    let kind = sb_record_kind::SB_RECORD_REQUEST;
+    let mut world = World::new();
+    let adopt = world.client_packet(&request);
+    world.answer(&adopt[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    world.now += Duration::from_secs(1);
+    let sent = world.record(kind, held, &request);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt[0].node));
+    // The connection is over, or another one has begun.
+    world.closed();
+    world.now += Duration::from_secs(1);
+    assert!(world.record(kind, held, &request).is_empty());
+    world.map.insert(flow(), Entry::new(ORIGIN + 5000u32));
+    assert!(world.record(kind, held, &request).is_empty());
+}
+
 #[test]
 fn a_slow_head_is_408() {
     let mut world = World::new();

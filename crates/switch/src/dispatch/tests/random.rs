@@ -339,14 +339,22 @@ impl Net {
         self.deliver(switch, sent);
     }
 
-    fn pause(&mut self) {
+    fn drain(&mut self) {
         for switch in 0..self.worlds.len() {
             let sent = self.worlds[switch].drain();
             self.deliver(switch, sent);
         }
+    }
+
+    fn pause(&mut self) {
+        let is_late = self.random.chance(10);
+        if !is_late {
+            self.drain();
+        }
         let pause = if self.random.chance(10) { 250 } else { self.random.below(60) };
         let now = self.worlds[0].now + Duration::from_millis(pause);
         self.worlds.iter_mut().for_each(|world| world.now = now);
+        self.drain();
         self.report();
         if self.random.chance(2) {
             self.deaf_until = now + Duration::from_millis(self.random.below(2000));

@@ -76,11 +76,11 @@ fn refuse(client: &mut Client, asked: &ToNode, reason: sb_reason) -> Vec<ToNode>
 fn other_client(client: &mut Client, request: &[u8]) -> Vec<ToNode> {
     let mut other = flow();
     other.client_port = 40001u16.to_be();
-    let entry = Entry::new(Seq(5)).encode();
+    let entry = Entry::new(Seq(5));
     let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
-    let record = sb_record { kind, flow: other, entry, ..Default::default() };
+    let record = sb_record { kind, flow: other, entry: entry.encode(), ..Default::default() };
     let packet = segment(&other, true, (Seq(5), Seq(6)), flags::ACK, None, request);
-    let at = Moment { now: client.world.now, map: &|_| None };
+    let at = Moment { now: client.world.now, map: &|_| Some(entry) };
     client.world.dispatcher.on_record(at, &record, &packet);
     client.world.flush()
 }
