@@ -97,6 +97,8 @@ impl Dispatcher {
         let Some(entry) = current.filter(|_| self.answered.entry(flow).is_none()) else { return };
         let mut pending = match self.pending.take(flow) {
             Some(pending) => pending,
+            // Nodes were asked, and one has answered the request already; or its client has to come first.
+            None if !entry.has_node() => return,
             None => Pending::new(Connection::new(entry, at.now), at.now),
         };
         self.forward_old_data(flow, &pending.connection, pending.in_delivery(), packet);
