@@ -27,7 +27,7 @@ use switchback_wire::*;
 
 use crate::announce::Announcer;
 use crate::cookies::{ALL_SLOTS, Keys};
-use crate::dispatch::seeking::probes_in;
+use crate::dispatch::seeking::PROBES;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
@@ -213,7 +213,7 @@ impl<'a> Driver<'a> {
         let Rank { number, is_alone } = self.cluster.rank;
         let keys = self.keys.settings();
         let nodes = self.cluster.nodes.len().max(1) as u32;
-        let questions = probes_in(QUESTIONS_PERIOD) / self.cpus / nodes;
+        let questions = PROBES.in_time(QUESTIONS_PERIOD) / self.cpus / nodes;
         sb_switch_settings {
             is_node: self.here.is_some().into(),
             questions: questions.clamp(1, QUESTIONS_MAX),

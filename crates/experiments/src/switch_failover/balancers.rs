@@ -13,7 +13,7 @@ use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
 use super::super::tls_load::BOTH;
 use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
-use super::keepalived::{self, start as start_keepalived};
+use super::keepalived;
 
 /// Number of the machines.
 const MACHINES: usize = 2;
@@ -46,7 +46,7 @@ impl<'a> Balancers<'a> {
             host.sysctl(&[("ipv4/ip_nonlocal_bind", "1"), ("ipv6/ip_nonlocal_bind", "1")])?;
             write_files(lab, host)?;
             let haproxy = start_haproxy(lab, host)?;
-            machines.push(Machine { host, haproxy, keepalived: start_keepalived(host)? });
+            machines.push(Machine { host, haproxy, keepalived: keepalived::start(host)? });
         }
         let balancers = Balancers { lab, machines };
         balancers.have_one_master()?;
@@ -98,7 +98,7 @@ impl Machines for Balancers<'_> {
                 wait(lab, away)?;
                 note(Event::AddedBack);
                 *haproxy = start_haproxy(lab, host)?;
-                *keepalived = start_keepalived(host)?;
+                *keepalived = keepalived::start(host)?;
             }
             Fault::CutOff => cut_off(lab, host, away, note)?,
             Fault::Restart => {
@@ -106,14 +106,14 @@ impl Machines for Balancers<'_> {
                 keepalived.stop()?;
                 haproxy.iter().try_for_each(|process| process.stop().map(drop))?;
                 *haproxy = start_haproxy(lab, host)?;
-                *keepalived = start_keepalived(host)?;
+                *keepalived = keepalived::start(host)?;
             }
             Fault::Flap => {
                 note(Event::Withdrawn);
                 keepalived.stop()?;
                 wait(lab, FLAP)?;
                 note(Event::BackAtOnce);
-                *keepalived = start_keepalived(host)?;
+                *keepalived = keepalived::start(host)?;
             }
             Fault::Drain | Fault::RestartAgent => {
                 return Err(Error::Invalid("the nodes of HAProxy have no agents".to_owned()));

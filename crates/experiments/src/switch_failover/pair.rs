@@ -10,7 +10,7 @@ use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
 use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
 use super::keepalived::{self, State};
-use super::switches::{config, start_agents, start_switch};
+use super::switches::{config, start_agents, start_switch, tell_switch};
 
 const SWITCHES: usize = 2;
 const CONF: &str = include_str!("../../../../packaging/keepalived/routed.conf");
@@ -89,8 +89,7 @@ impl<'a> Pair<'a> {
     }
 
     fn command(&self, machine: usize, word: &str) -> Result<()> {
-        let words = [self.program.as_os_str(), word.as_ref(), "--self".as_ref()];
-        self.switches[machine].host.run(words)?.success().map(drop)
+        tell_switch(self.switches[machine].host, self.program, word)
     }
 }
 

@@ -87,8 +87,7 @@ impl<'a> Switches<'a> {
     }
 
     fn command(&self, machine: usize, word: &str) -> Result<()> {
-        let words = [self.program.as_os_str(), word.as_ref(), "--self".as_ref()];
-        self.switches[machine].host.run(words)?.success().map(drop)
+        tell_switch(self.switches[machine].host, self.program, word)
     }
 
     /// Tells a switch to drain a node, or to undrain it.
@@ -197,6 +196,12 @@ pub(super) fn start_switch(host: &Host, program: &Path, config: &Path) -> Result
     let switch = host.spawn("switchback-switch", daemon(host, program, "switch", config))?;
     switch.wait_for_log("ready", READY)?;
     Ok(switch)
+}
+
+/// Withdraws the switch of a host (`drain`), or ends that (`undrain`).
+pub(super) fn tell_switch(host: &Host, program: &Path, word: &str) -> Result<()> {
+    let words = [program.as_os_str(), word.as_ref(), "--self".as_ref()];
+    host.run(words)?.success().map(drop)
 }
 
 pub(super) fn config() -> String {

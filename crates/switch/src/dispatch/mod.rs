@@ -85,8 +85,8 @@ fn asks_for_http(head: &Head<'_>) -> bool {
 
 /// The connection of a record, compared with the flow's.
 enum RecordOf {
-    /// The flow's connection.
-    Current,
+    /// The flow's connection, with its entry as far as the record or the map tells.
+    Current(Entry),
     /// A connection that is over.
     Over,
     /// A connection with a node, whose entry was lost and replaced when a late copy of its first request arrived. If
@@ -322,33 +322,28 @@ impl Dispatcher {
         self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded))
     }
 
-    /// The entry of a record without a node, as it is now: another copy of the packet may have come by another ring, and the
-    /// record have waited for longer than anything is remembered of that. None if the connection is over.
-    fn refreshed(&self, at: Moment<'_>, flow: &sb_flow, recorded: Entry) -> Option<Entry> {
-        let is_remembered = || self.knows(flow) || self.pending.get(flow).is_some();
-        match recorded.is_held() && !is_remembered() {
-            true => self.mapped(at, flow).filter(|current| current.origin == recorded.origin),
-            false => Some(recorded),
-        }
-    }
-
     /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
-    /// connection with the same ports may arrive late.
+    /// connection with the same ports may arrive late, or one without a node when another copy of its packet has given the
+    /// flow to one. If that was so long ago that nothing is remembered, the map tells.
     fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &Entry) -> RecordOf {
         let pending = self.pending.get(flow).map(|pending| pending.connection.entry);
         let pending = pending.or_else(|| self.answered.entry(flow));
         let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
-            return RecordOf::Current;
+            let now = match recorded.is_held() {
+                true => self.mapped(at, flow).filter(|current| current.origin == recorded.origin),
+                false => Some(*recorded),
+            };
+            return now.map_or(RecordOf::Over, RecordOf::Current);
         };
         if known.origin == recorded.origin && (!recorded.is_held() || known.is_held()) {
-            return RecordOf::Current;
+            return RecordOf::Current(*recorded);
         }
         match self.mapped(at, flow) {
             Some(current) if current.origin != recorded.origin => RecordOf::Over,
             Some(current) if known.origin == recorded.origin && pending.is_none() && current.is_held() => {
                 RecordOf::Lost
             }
-            Some(_) => RecordOf::Current,
+            Some(_) => RecordOf::Current(*recorded),
             None => RecordOf::Over,
         }
     }
@@ -376,6 +371,12 @@ impl Dispatcher {
 
     fn forget(&mut self, flow: &sb_flow, origin: Seq) {
         self.output.change(flow, Change::Remove { origin });
+        self.recent.remove(flow);
+    }
+
+    /// Forgets an entry that a node contradicts: the connection may go on.
+    fn forget_in_doubt(&mut self, flow: &sb_flow, origin: Seq) {
+        self.output.change(flow, Change::Forget { origin });
         self.recent.remove(flow);
     }
 
@@ -442,9 +443,8 @@ impl Dispatcher {
 
     /// Handles data beyond the mark, or any packet of a flow without a node.
     fn on_client(&mut self, at: Moment<'_>, flow: &sb_flow, recorded: Entry, packet: &[u8], view: TcpView) {
-        let Some(recorded) = self.refreshed(at, flow, recorded) else { return };
-        match self.record_of(at, flow, &recorded) {
-            RecordOf::Current => {}
+        let recorded = match self.record_of(at, flow, &recorded) {
+            RecordOf::Current(recorded) => recorded,
             RecordOf::Over => return,
             RecordOf::Lost => {
                 let answered = self.recent.get(flow).is_some_and(Entry::is_answered);
@@ -455,7 +455,7 @@ impl Dispatcher {
                 self.on_unknown(at, flow, packet, view);
                 return;
             }
-        }
+        };
         if self.on_answered(at, flow, &recorded, packet, &view) {
             return;
         }

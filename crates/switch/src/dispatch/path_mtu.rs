@@ -14,7 +14,7 @@ use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 
 /// A message that waits for the flow's node.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct PathMtu {
     /// From its IP header on.
     message: Vec<u8>,
@@ -66,8 +66,7 @@ impl Dispatcher {
 
     /// The node has the flow: it gets the message that waits, if there is one.
     pub(super) fn pass_on_message(&mut self, flow: &sb_flow, node: NodeId, state: &FlowState) {
-        if let Some(PathMtu { message, view }) = self.messages.get(flow).cloned() {
-            self.messages.remove(flow);
+        if let Some(PathMtu { message, view }) = self.messages.remove(flow) {
             self.send(ToNode::Icmp, node, flow, state, &view, &message);
         }
     }

@@ -43,10 +43,10 @@ impl<T> Recent<T> {
         self.young.insert(flow, value);
     }
 
-    /// Removes the flow's value.
-    pub fn remove(&mut self, flow: &sb_flow) {
-        self.young.remove(flow);
-        self.old.remove(flow);
+    /// Removes the flow's value, and returns it.
+    pub fn remove(&mut self, flow: &sb_flow) -> Option<T> {
+        let old = self.old.remove(flow);
+        self.young.remove(flow).or(old)
     }
 }
 

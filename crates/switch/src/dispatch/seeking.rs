@@ -37,11 +37,6 @@ const UNOWNED_BESIDE_OTHERS: Duration = Duration::from_secs(3);
 /// Time for which a question about a flow is remembered.
 pub const REMEMBERED: Duration = Duration::from_secs(4);
 
-/// PROBEs that may be sent in this time.
-pub const fn probes_in(time: Duration) -> u32 {
-    PROBES.in_time(time)
-}
-
 /// Questions about an unknown flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Probed {
@@ -241,8 +236,7 @@ impl Dispatcher {
     /// goes on from where one has released it.
     fn begin_anew(&mut self, at: Moment<'_>, flow: &sb_flow, origin: Seq, packet: &[u8], view: &TcpView) {
         self.pending.take(flow);
-        self.output.change(flow, Change::Forget { origin });
-        self.recent.remove(flow);
+        self.forget_in_doubt(flow, origin);
         self.ask_about_unknown(at, flow, packet, view);
     }
 
@@ -297,8 +291,7 @@ impl Dispatcher {
         if let Some(known) = self.current(at, flow).filter(is_other)
             && distance(state.next) < distance(known.mark.next)
         {
-            self.output.change(flow, Change::Forget { origin: known.origin });
-            self.recent.remove(flow);
+            self.forget_in_doubt(flow, known.origin);
         }
     }
 
