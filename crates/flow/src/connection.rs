@@ -173,6 +173,25 @@ impl Connection {
         self.catch_up(&Entry { mark, generation: self.entry.generation, ..*said })
     }
 
+    /// Takes the server's decision about the protocol that the last request asks for; true if its node says so.
+    pub fn take_decision(&mut self, said: &Entry) -> bool {
+        let known = &self.entry.mark;
+        let knows_all = (said.mark.requests, said.mark.next) == (known.requests, known.next);
+        let is_decision = self.entry.is_upgrading() && knows_all && said.mode != self.entry.mode;
+        if is_decision {
+            self.entry.mode = said.mode;
+        }
+        is_decision
+    }
+
+    /// Forgets what a node has answered at another switch's order: all before `next`.
+    pub fn skip_answered(&mut self, next: Seq) {
+        self.entry.mark = self.entry.mark.moved_to(next);
+        self.held.take_until(next);
+        self.given = None;
+        self.acknowledged = self.acknowledged.filter(|end| end.after(next));
+    }
+
     /// Takes the mark that the node has, which lies before the entry's.
     pub fn go_back(&mut self, said: &Entry) {
         self.entry = self.entry.set_back_to(said);
@@ -275,6 +294,11 @@ impl Connection {
         let stretches = self.held.beyond_gap(ack);
         let understood = self.entry.handshake.has_sack();
         (understood && !stretches.is_empty()).then_some((ack, stretches))
+    }
+
+    /// Data is held beyond what has not come.
+    pub fn lacks_data(&self) -> bool {
+        !self.held.beyond_gap(self.entry.mark.next).is_empty()
     }
 
     /// There is a gap behind the mark, to be reported.

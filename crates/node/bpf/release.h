@@ -34,17 +34,30 @@ static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8
         return ANSWER;
 }
 
-/* Answers that the flow has been released, for the adoption that RELEASE announces if the node was the owner. */
+/* Whether another node can go on from where the flow was released. */
+static __always_inline int can_go_on(const struct sb_owned *flow)
+{
+        return flow->reason == SB_REASON_NONE || flow->reason == SB_REASON_NO_SOCKET;
+}
+
+/*
+ * Answers that the flow has been released: for the adoption that RELEASE announces if the node was the owner,
+ * else with the state of the flow, of which the switch may know less.
+ */
 static __always_inline int answer_released(struct handoff *h, struct sb_owned *flow, __u8 reason)
 {
         __u32 next = bpf_ntohl(h->option.payload.question.next_generation);
 
         if (is_orphan(flow) && generation_of(h) == flow->generation)
                 flow->generation = next;
-        answer_release(h, SB_OP_RELEASED, reason);
-        if (flow->generation == next)
+        if (flow->generation == next) {
+                answer_release(h, SB_OP_RELEASED, reason);
                 h->option.payload.flow.generation = bpf_htonl(next);
-        return ANSWER;
+                return ANSWER;
+        }
+        if (can_go_on(flow))
+                describe(&h->option.payload.flow, flow);
+        return answer_release(h, SB_OP_RELEASED, reason);
 }
 
 /* Whether everything that the server has written is sent and acknowledged. */
@@ -194,8 +207,7 @@ static __always_inline int answer_from_released(struct handoff *h, struct sb_own
         const struct sb_owned *ours = is_owned(flow, h) ? flow : NULL;
         __u32 newest = promise(ours, h);
 
-        if ((h->option.payload.flow.origin && !ours) ||
-            (flow->reason != SB_REASON_NONE && flow->reason != SB_REASON_NO_SOCKET))
+        if ((h->option.payload.flow.origin && !ours) || !can_go_on(flow))
                 return disown(h, ours, newest, SB_REASON_NONE);
         if (!newest || sb_is_newer(flow->generation, newest))
                 newest = flow->generation;

@@ -103,8 +103,9 @@ enum sb_op {
         /* The node does not take the packet. `reason` says why. Inner packet: as it came. */
         SB_OP_REFUSED = 17,
         /*
-         * The node is mute on the flow from now on. Inner packet: header of RELEASE, whose ACK number and
-         * TSecr are those from which the next owner goes on.
+         * The node is mute on the flow from now on. To a switch to which it has not released the flow it says
+         * the state in which it has. Inner packet: header of RELEASE, whose ACK number and TSecr are those from
+         * which the next owner goes on.
          */
         SB_OP_RELEASED = 18,
         /* The node keeps the flow. `reason` says why. Inner packet: header of RELEASE. */
@@ -340,10 +341,9 @@ struct sb_flow_state {
         __u8 wscale;
         struct sb_session session;
         /*
-         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of, or with NO_SOCKET that
-         * of the packet; in RELEASED, and
-         * in REFUSED as the answer to FORWARD and CONFIRM, that of the adoption that follows, 0 if the node was not
-         * the owner. 0 in BUSY, ADOPTED, CONFIRMED and KEPT.
+         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of, or with NO_SOCKET
+         * that of the packet; in RELEASED, and in REFUSED as the answer to FORWARD and CONFIRM, that of the adoption
+         * that follows, 0 if the node was not the owner. 0 in BUSY, ADOPTED, CONFIRMED and KEPT.
          */
         __be32 generation;
 };

@@ -295,6 +295,8 @@ pub enum FromNode {
         next: Generation,
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
+        /// The state in which it has released the flow. A node of an earlier version repeats that of the question.
+        state: FlowState,
         /// The sequence number that the node would send next.
         sent: Seq,
         /// The node's TSval.
@@ -399,8 +401,8 @@ impl FromNode {
                 }
             }
             sb_op::SB_OP_RELEASED => {
-                let next = FlowState::read(option).generation;
-                FromNode::Released { next, reason, sent: view.ack, clock: clock() }
+                let state = FlowState::read(option);
+                FromNode::Released { next: state.generation, reason, state, sent: view.ack, clock: clock() }
             }
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
             sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
@@ -482,9 +484,9 @@ impl FromNode {
                 let flow = sb_flow_state { requests, generation, ..Default::default() };
                 with_reason(reason, blank.saying(&sb_outcome { flow, queue: queue.into() }))
             }
-            FromNode::Released { reason, next, .. } => {
-                let state = sb_flow_state { generation: next.to_be(), ..Default::default() };
-                with_reason(reason, blank.saying(&state))
+            FromNode::Released { reason, next, state, .. } => {
+                let state = FlowState { generation: next, ..state };
+                with_reason(reason, state.option(self.op()))
             }
             FromNode::Busy(reason) => with_reason(reason, blank),
             FromNode::Closed(state) | FromNode::Unread(state) => state.option(self.op()),
@@ -601,7 +603,13 @@ mod tests {
         let messages = [
             FromNode::Adopted { queue },
             FromNode::Refused { reason, queue, requests: 3, generation: next },
-            FromNode::Released { next, reason: Some(Reason::Responding), sent: Seq(2), clock: None },
+            FromNode::Released {
+                next,
+                reason: Some(Reason::Responding),
+                state: FlowState { generation: next, ..state },
+                sent: Seq(2),
+                clock: None,
+            },
             FromNode::Busy(None),
             FromNode::Closed(state),
             FromNode::Owned { state, keeps: true },

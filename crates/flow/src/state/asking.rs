@@ -62,18 +62,14 @@ impl Asking {
 
     /// The node says what comes at the mark.
     fn on_mark(mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) -> State {
-        let known = &connection.entry.mark;
-        let knows_all = (entry.mark.requests, entry.mark.next) == (known.requests, known.next);
         if connection.entry.mark.next.before(entry.mark.next) {
             connection.catch_up_with_node(entry);
         } else if !connection.entry.is_upgrading() {
             // From before that; or it has been given data that the switch has not read.
             return State::Asking(self);
-        } else if !knows_all || entry.mode == connection.entry.mode {
+        } else if !connection.take_decision(entry) {
             self.patience = Patience::after_a_while(world.now(), connection.born);
             return State::Asking(self);
-        } else {
-            connection.entry.mode = entry.mode;
         }
         world.set_entry(&connection.entry);
         Assembling::new(world.now()).advance(connection, world)

@@ -16,8 +16,8 @@ use crate::request::InProgress;
 use crate::verdict::{Judged, Missing, Verdict};
 use crate::world::{Count, World};
 
-/// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.
-/// Beside other switches, which may have moved the mark, it is asked about a gap at once.
+/// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double
+/// while the client is silent. Beside other switches, which may have moved the mark, it is asked about a gap at once.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
 
@@ -30,6 +30,8 @@ pub struct Assembling {
     missing: Option<Missing>,
     /// The mark at which something is missing, and since when.
     since: Option<(Seq, Duration)>,
+    /// When the node was last asked whether the mark is right.
+    asked: Duration,
 }
 
 /// What follows from the data at the mark.
@@ -45,12 +47,12 @@ enum Step {
 impl Assembling {
     /// Nothing of the data at the mark has been read.
     pub fn new(now: Duration) -> Self {
-        Assembling { due: now, missing: None, since: None }
+        Assembling { due: now, missing: None, since: None, asked: Duration::ZERO }
     }
 
     /// Something is missing at this mark since then.
     pub fn waiting(mark: Seq, since: Duration, due: Duration) -> Self {
-        Assembling { due, missing: None, since: Some((mark, since)) }
+        Assembling { due, since: Some((mark, since)), ..Assembling::new(since) }
     }
 
     /// Since when something of the client's has been missing.
@@ -72,7 +74,13 @@ impl Assembling {
         world: &mut dyn World,
     ) -> State {
         match event {
-            Event::Data => self.advance(connection, world),
+            Event::Data => {
+                if connection.lacks_data() && (connection.has_node() || may_be_elsewhere(connection, world)) {
+                    // It may be true by now that another switch has got what is missing, or the answer was lost.
+                    self.due = self.due.min(world.now().max(self.asked + FIRST_DOUBT));
+                }
+                self.advance(connection, world)
+            }
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Confirmed { arrived, .. }) => {
                 self.on_confirmed(arrived, connection, world)
@@ -101,6 +109,12 @@ impl Assembling {
                 world.set_entry(&connection.entry);
                 self.advance(connection, world)
             }
+            // Another switch has got what is missing here.
+            Event::Unowned { origin, served: true, .. }
+                if !connection.has_node() && origin == connection.entry.origin =>
+            {
+                Seeking::ask(connection, world)
+            }
             _ => State::Assembling(self),
         }
     }
@@ -109,10 +123,13 @@ impl Assembling {
         let (now, timeout) = (world.now(), world.limits().head_timeout);
         if self.since.is_some_and(|(_, since)| now < since + timeout) {
             // A mark that has moved on behind this thread's back looks like data that does not arrive.
+            self.asked = now;
             if connection.has_node() {
                 world.ask_owner(ToNode::Probe { next: Generation::NONE }, connection, None);
+            } else if may_be_elsewhere(connection, world) {
+                world.ask_all(connection);
             }
-            self.due = self.next_look(connection, now, timeout);
+            self.due = self.next_look(connection, world, timeout);
             let state = State::Assembling(self);
             state.help(connection, world);
             state
@@ -125,9 +142,10 @@ impl Assembling {
         }
     }
 
-    fn next_look(&self, connection: &Connection, now: Duration, timeout: Duration) -> Duration {
+    fn next_look(&self, connection: &Connection, world: &dyn World, timeout: Duration) -> Duration {
+        let now = world.now();
         let since = self.waits_since().unwrap_or(now);
-        let doubt = match connection.has_node() {
+        let doubt = match connection.has_node() || may_be_elsewhere(connection, world) {
             true => now + NEXT_DOUBT.max(now.saturating_sub(since)),
             false => now + timeout,
         };
@@ -158,7 +176,7 @@ impl Assembling {
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
-        if connection.catch_up_with_node(entry) {
+        if connection.catch_up_with_node(entry) || connection.take_decision(entry) {
             self.missing = None;
         }
         world.bring_up_map(connection);
@@ -271,6 +289,7 @@ impl Assembling {
             let patience = match connection.has_node() {
                 true if missing.is_none() && !world.rank().is_alone => Duration::ZERO,
                 true => FIRST_DOUBT,
+                false if may_be_elsewhere(connection, world) => FIRST_DOUBT,
                 false => STALLED,
             };
             let due = now + timeout.min(patience);
@@ -282,6 +301,11 @@ impl Assembling {
         }
         Step::Wait
     }
+}
+
+/// Whether a node may have got from another switch what is missing of a flow without a node.
+fn may_be_elsewhere(connection: &Connection, world: &dyn World) -> bool {
+    !connection.has_node() && connection.lacks_data() && !world.rank().is_alone
 }
 
 /// A whole request goes to its node. `next` is where it goes, if that has been decided.

@@ -3,6 +3,7 @@
 use switchback_wire::Reason;
 use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::report::Queue;
@@ -15,6 +16,7 @@ use crate::change::Change;
 use crate::connection::Connection;
 use crate::entry::{Entry, Mode};
 use crate::held::{Held, HeldPacket};
+use crate::question::Question;
 use crate::request::{InProgress, Request};
 use crate::world::{Count, Silence, World};
 
@@ -106,6 +108,14 @@ impl dyn World + '_ {
     pub(crate) fn ask_owner(&mut self, question: ToNode, connection: &Connection, request: Option<&Held>) {
         let Some((view, bytes)) = connection.question(self.flow(), request) else { return };
         self.send(question, &connection.entry, (&view, &bytes));
+    }
+
+    /// Asks all nodes about a flow that none has got from here.
+    pub(crate) fn ask_all(&mut self, connection: &Connection) {
+        let Some((view, bytes)) = connection.question(self.flow(), None) else { return };
+        let (origin, nodes) = (connection.entry.origin, self.nodes());
+        let mut question = Question { seq: view.seq, origin, nodes, next: Generation::NONE };
+        self.seek(&mut question, (&view, &bytes));
     }
 
     /// Acknowledges what is held of a request, or reports a gap. All up to `arrived` has arrived at the flow's node.

@@ -2,6 +2,7 @@
 
 use switchback_wire::Reason;
 use switchback_wire::Seq;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, ToNode};
 
@@ -81,9 +82,9 @@ impl Releasing {
     pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Reply(FromNode::Released { next, reason, sent, clock }) => {
-                let is_granted = next == self.next;
-                self.on_released(reason, is_granted, (sent, clock), connection, world)
+            Event::Reply(FromNode::Released { next, reason, state, sent, clock }) => {
+                let elsewhere = (next != self.next && !world.rank().is_alone).then_some(state);
+                self.on_released(reason, elsewhere, (sent, clock), connection, world)
             }
             Event::Reply(FromNode::Busy(reason)) => self.on_busy(reason, connection, world),
             Event::Reply(FromNode::Confirmed { arrived, .. }) => {
@@ -129,7 +130,7 @@ impl Releasing {
                 let (ack, echo) = connection.last_heard();
                 match world.rank().is_alone {
                     true => self.go_on((ack, echo), connection, world),
-                    false => self.seek_owner(connection, world),
+                    false => self.seek_owner(None, connection, world),
                 }
             }
             _ => world.give_up(connection),
@@ -140,10 +141,11 @@ impl Releasing {
         matches!(&self.then, Then::Adopt(request) if request.request.repeatable)
     }
 
+    /// `elsewhere`: the state in which the node has released the flow to another switch.
     fn on_released(
         self,
         reason: Option<Reason>,
-        is_granted: bool,
+        elsewhere: Option<FlowState>,
         position: (Seq, Option<u32>),
         connection: &mut Connection,
         world: &mut dyn World,
@@ -154,18 +156,28 @@ impl Releasing {
             world.reset(connection.entry.origin, position.0);
             return State::Over;
         }
-        if !is_granted && !world.rank().is_alone {
-            return self.seek_owner(connection, world);
+        match elsewhere {
+            Some(state) => self.seek_owner(Some(&state), connection, world),
+            None => self.go_on(position, connection, world),
         }
-        self.go_on(position, connection, world)
     }
 
     /// The node was not the owner, or is dead: the flow may have been released and adopted since.
-    fn seek_owner(self, connection: &mut Connection, world: &mut dyn World) -> State {
+    fn seek_owner(
+        self,
+        released: Option<&FlowState>,
+        connection: &mut Connection,
+        world: &mut dyn World,
+    ) -> State {
         let request = if let Then::Adopt(request) = self.then { Some(request) } else { None };
         match connection.held.is_empty() && request.is_none() {
             true => {
-                // Not of this node any more: a node that drains is not asked for it again and again.
+                // Not of this node any more: a node that drains is not asked for it again and again. When it has gone,
+                // nobody else may know where the flow goes on.
+                let released = released.and_then(|state| world.entry_of_node(state, connection.entry.node));
+                if let Some(released) = released.filter(|said| said.origin == connection.entry.origin) {
+                    connection.catch_up_with_node(&released);
+                }
                 connection.entry.mode = Mode::Sought;
                 world.give_up_waiting(connection)
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 
@@ -108,7 +109,7 @@ impl Seeking {
         self.note_keeper(&event);
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Unowned { node, origin, seq, served, newest, released, .. }
+            Event::Unowned { node, origin, seq, served, next: answered, newest, released, .. }
                 if self.question.is_answered_by(seq, origin) =>
             {
                 let next = self.question.next;
@@ -119,7 +120,7 @@ impl Seeking {
                 if next.is_some() && newest.is_newer(next) {
                     self.on_outbid(newest, connection, world)
                 } else if served && !self.is_unknown() {
-                    end_served(connection, world)
+                    on_served(answered, connection, world)
                 } else {
                     self.note_released(node, released, world);
                     self.rule_out(node, connection, world)
@@ -269,13 +270,21 @@ fn go_back(released: Option<Entry>, connection: &mut Connection) -> bool {
     said.is_some()
 }
 
-/// A node has answered what is held, which does not begin once more. Where this switch is alone, the connection is over.
-fn end_served(connection: &Connection, world: &mut dyn World) -> State {
+/// A node has answered what comes at the mark, which does not begin once more. Where this switch is alone, the connection is
+/// over. Else another one has ordered that, and nodes are asked about what is held behind it.
+fn on_served(next: Seq, connection: &mut Connection, world: &mut dyn World) -> State {
     let origin = connection.entry.origin;
-    match world.rank().is_alone {
-        true => world.forget(origin),
-        false => world.change(Change::Abandon { origin }),
+    if world.rank().is_alone {
+        world.forget(origin);
+        return State::Over;
     }
+    if connection.entry.mark.next.before(next) {
+        connection.skip_answered(next);
+        if !connection.held.is_empty() {
+            return Seeking::ask(connection, world);
+        }
+    }
+    world.change(Change::Abandon { origin });
     State::Over
 }
 

@@ -48,6 +48,9 @@ const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Over"]
 /// A request goes to another node.
 const CHOOSE: &[&str] = &["Seeking", "Adopting", "Crowded", "Over"];
 
+const ANY: &[&str] =
+    &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
+
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
 pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Assembling", "data", READ),
@@ -55,7 +58,7 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Assembling", "CONFIRMED", READ_ON),
     ("Assembling", "UNREAD", READ_ON),
     ("Assembling", "OWNED", READ),
-    ("Assembling", "UNOWNED", READ),
+    ("Assembling", "UNOWNED", ANY),
     ("Seeking", "deadline", BEGIN),
     ("Seeking", "UNOWNED", BEGIN),
     ("Seeking", "OWNED", BEGIN),

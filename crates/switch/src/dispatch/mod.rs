@@ -474,10 +474,7 @@ impl Dispatcher {
             Place::Here if view.is_empty() => return self.on_end(flow, &entry, packet, &view),
             Place::Here => {}
             Place::Ahead => entry.mode = Mode::Sought,
-            Place::Elsewhere => {
-                self.ask_about_unknown(at, flow, packet, &view);
-                return;
-            }
+            Place::Elsewhere => return self.seek_unknown(at, flow, packet, view),
         }
         if self.is_sent_again(at, &entry, &view) {
             let Some(held) = HeldPacket::new(packet) else { return };

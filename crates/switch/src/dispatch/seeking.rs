@@ -88,6 +88,11 @@ impl Dispatcher {
             }
             _ => {}
         }
+        self.seek_unknown(at, flow, packet, view);
+    }
+
+    /// Asks the nodes about the packet's connection, as about one of which nothing is known.
+    pub(super) fn seek_unknown(&mut self, at: Moment<'_>, flow: &sb_flow, packet: &[u8], view: TcpView) {
         let Some(question) = self.ask_about_unknown(at, flow, packet, &view) else { return };
         if view.is_empty() {
             // The packet comes back with the answer.
@@ -251,11 +256,13 @@ impl Dispatcher {
         view: TcpView,
     ) {
         self.pass_on_message(flow, node, state);
+        if self.pending.get(flow).is_none_or(|pending| pending.state.is_unknown()) {
+            self.forget_predecessor(at, flow, state, &view);
+        }
         if let Some(pending) = self.pending.take(flow) {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
-        self.forget_predecessor(at, flow, state, &view);
         let entry = Entry::of_node(node, state, self.plan.limits.body);
         let is_further =
             |known: &Entry| entry.is_some_and(|said| said.is_of_same(known) && said.is_newer(known));

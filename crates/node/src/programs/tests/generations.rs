@@ -124,6 +124,38 @@ fn the_owner_releases_a_flow_for_one_adoption() {
 }
 
 #[test]
+fn a_switch_that_is_late_hears_where_the_flow_was_released() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_007);
+        let owned = FIRST.next_attempt();
+        let further = Seq(known.seq) + 52u32;
+        for (reason, by, told) in [
+            (SB_REASON_NONE, 1, Seq(known.seq)),
+            (SB_REASON_NONE, 2, further),
+            (SB_REASON_NO_SOCKET, 2, further),
+            // Nobody can go on.
+            (SB_REASON_RESPONDING, 2, Seq(known.seq)),
+        ] {
+            let released = sb_owned {
+                state: SB_OWN_RELEASED as u8,
+                reason: reason as u8,
+                generation: owned.successor(1).number(),
+                next: further.0,
+                ..known.owned()
+            };
+            bench.put(&known.flow, &released);
+            let release = question(&known, SB_OP_RELEASE, owned, owned.successor(by));
+            let (_, out) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
+            let said = Handoff::parse(&out).expect("an answer").option;
+            let state = FlowState::read(&said);
+            assert_eq!((said.op, said.reason), (SB_OP_RELEASED as u8, reason as u8));
+            assert_eq!((state.origin, state.next), (Seq(known.seq), told), "{reason:?}, switch {by}");
+        }
+    });
+}
+
+#[test]
 fn a_request_without_a_server_goes_back_to_one_switch() {
     alone(|| {
         let bench = Bench::new();

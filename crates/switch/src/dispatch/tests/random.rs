@@ -18,6 +18,12 @@ use sb_reason::*;
 /// Nodes compare the generations of adoptions.
 const COMPARES: bool = true;
 
+/// The rounds of which one is the last with faults, where there are several switches. After that the client's packets take
+/// one route, and arrive or are sent again.
+const CALM: std::ops::Range<u64> = 0..60;
+/// Rounds in which all arrives then. A round takes 50 ms.
+const PATIENCE: u64 = 150;
+
 /// SplitMix64.
 struct Random(u64);
 
@@ -89,6 +95,8 @@ struct Net {
     deaf_until: Duration,
     /// Nodes' descriptions of the flow for lists, which arrive later.
     listed: Vec<(IpAddr, sb_listed)>,
+    /// The switch that gets all of the client's packets. None: any.
+    route: Option<usize>,
     seed: u64,
 }
 
@@ -108,7 +116,8 @@ impl Net {
                 self.over = true;
                 continue;
             }
-            assert_eq!((view.flags, view.is_empty()), (flags::ACK, true), "seed {}", self.seed);
+            let said = String::from_utf8_lossy(&packet[view.data..view.end]).into_owned();
+            assert_eq!((view.flags, &said[..]), (flags::ACK, ""), "seed {}", self.seed);
             if !self.random.chance(5) {
                 self.acked = self.acked.max(Net::offset(view.ack));
             }
@@ -185,6 +194,10 @@ impl Net {
                     }
                 }
                 SB_OP_RELEASED if flow.generation == node.newest.to_be() => {}
+                SB_OP_RELEASED if node.released_at > 0 => {
+                    let next = (ORIGIN + node.released_at).to_be();
+                    (flow.next, flow.framing, flow.left, flow.generation) = (next, 0, 0, 0);
+                }
                 SB_OP_REFUSED if packet.op == SB_OP_ADOPT => {}
                 _ => flow.generation = 0,
             });
@@ -334,7 +347,8 @@ impl Net {
     fn send(&mut self, at: u32, size: u32) {
         let other = self.other.as_ref().filter(|_| self.random.chance(30));
         let bytes = other.unwrap_or(&self.stream)[at as usize..(at + size) as usize].to_vec();
-        let switch = self.random.below(self.worlds.len() as u64) as usize;
+        let any = self.random.below(self.worlds.len() as u64) as usize;
+        let switch = self.route.unwrap_or(any);
         let sent = self.worlds[switch].client_packet(&data(at, 0, &bytes));
         self.deliver(switch, sent);
     }
@@ -603,7 +617,9 @@ fn run(seed: u64, trouble: Trouble) -> bool {
     let mut switches_at = None;
     let sessions = trouble != Trouble::Lies && random.chance(50);
     let mut named = 0;
+    let mut ends = Vec::new();
     for i in 0..2 + random.below(6) {
+        ends.push(stream.len() as u32);
         let pool = ["web", "img", "all"][random.below(if sessions { 3 } else { 2 }) as usize];
         let mut cookie = String::new();
         if sessions && pool != "all" && random.chance(60) {
@@ -674,14 +690,26 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         over: false,
         deaf_until: Duration::ZERO,
         listed: Vec::new(),
+        route: None,
         seed,
     };
     net.worlds.iter_mut().for_each(|world| world.loses = loses);
     let len = net.stream.len() as u32;
+    ends.push(len);
+    let pipelines = net.worlds.len() == 1 || net.random.chance(50);
     // Entries are lost, and the switch has not been started again since: it takes a first packet for a new connection's.
     let mut lost = false;
-    for round in 0.. {
+    let calm = CALM.start + net.random.below(CALM.end - CALM.start);
+    for round in 0u64.. {
         assert!(round < 5000 || net.other.is_some(), "seed {seed}: stuck at {} of {len}", net.acked);
+        if round == calm && net.worlds.len() > 1 {
+            // The client goes on at once, so nothing else hides what this leaves behind.
+            net.take_back();
+            net.route = Some(net.random.below(net.worlds.len() as u64) as usize);
+        }
+        let is_calm = net.route.is_some();
+        let is_late = is_calm && round >= calm + PATIENCE && net.acked < len;
+        assert!(!is_late, "seed {seed}: stuck at {} of {len}", net.acked);
         if net.over || net.other.is_some() && round == 100 || net.acked == len && net.pending() == 0 {
             break;
         }
@@ -695,16 +723,18 @@ fn run(seed: u64, trouble: Trouble) -> bool {
             net.worlds[0].restart(&config, in_order);
             lost = false;
         }
-        if let Trouble::Switches(count) = trouble {
+        if let Trouble::Switches(count) = trouble
+            && !is_calm
+        {
             let switch = net.random.below(count.into()) as usize;
             if net.random.chance(mortality(&net.worlds[switch])) {
                 net.worlds[switch].restart(&config, net.random.chance(50));
             }
         }
-        if net.worlds.len() > 1 && net.random.chance(10) {
+        if net.worlds.len() > 1 && !is_calm && net.random.chance(10) {
             net.list();
         }
-        if net.worlds.len() > 1 && net.random.chance(10) {
+        if net.worlds.len() > 1 && !is_calm && net.random.chance(10) {
             net.take_back();
         }
         let cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
@@ -712,15 +742,16 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         // A flight of segments from the first unacknowledged byte on, cut anywhere, some lost.
         let mut segments = Vec::new();
         let mut at = net.acked;
+        let end = ends.iter().copied().find(|end| !pipelines && *end > at).unwrap_or(len);
         for _ in 0..net.random.below(8) + 1 {
-            let size = (net.random.below(if round % 3 == 0 { 40 } else { 1400 }) as u32 + 1).min(len - at);
+            let size = (net.random.below(if round % 3 == 0 { 40 } else { 1400 }) as u32 + 1).min(end - at);
             if size == 0 {
                 break;
             }
             segments.push((at, size));
             at += size;
         }
-        if net.random.chance(10) {
+        if !is_calm && net.random.chance(10) {
             segments.push((0, 1400.min(len)));
         }
         if net.random.chance(20) && segments.len() > 1 {
@@ -735,7 +766,7 @@ fn run(seed: u64, trouble: Trouble) -> bool {
             for world in &mut net.worlds {
                 world.express = net.random.chance(50);
                 world.lagging = net.random.chance(30);
-                if net.random.chance(5) {
+                if !is_calm && net.random.chance(5) {
                     world.forged_syn();
                 }
             }

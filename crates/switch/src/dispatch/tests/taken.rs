@@ -29,6 +29,11 @@ fn ops(sent: &[ToNode]) -> Vec<sb_op> {
 
 /// The world after its flow was to be taken from a node that had released it to another switch.
 fn taken_by_another() -> (World, u32) {
+    taken_by_another_after(0)
+}
+
+/// The same, where the other switch has read so much more of the flow.
+fn taken_by_another_after(more: usize) -> (World, u32) {
     let (mut world, owner, len) = settled();
     let entry = world.map[&flow()];
     assert!(world.dispatcher.order_drain(if owner == node(1) { "n1" } else { "n2" }, true));
@@ -37,9 +42,20 @@ fn taken_by_another() -> (World, u32) {
     let asked = world.flush();
     assert_eq!(ops(&asked), [SB_OP_RELEASE]);
     let generation = Generation::first(0).successor(1);
-    let said = FlowState { generation, requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+    let said = FlowState { generation, requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len + more) };
     assert!(world.handoff(owner, said.option(SB_OP_RELEASED), &asked[0].packet).is_empty());
     (world, len)
+}
+
+/// What a node answers that has not had the flow, or has released it at `next` and gives a reason.
+fn unowned(asked: &ToNode, released: Option<(sb_reason, Seq)>) -> sb_option {
+    let generation = Generation::from_be(asked.option.said::<sb_question>().next_generation);
+    let origin = Seq::from_be(asked.option.flow_state().origin);
+    let (reason, said) = match released {
+        Some((reason, next)) => (reason, FlowState { requests: 1, ..FlowState::at(ORIGIN, next) }),
+        None => (SB_REASON_NONE, FlowState::at(origin, origin)),
+    };
+    sb_option { reason: reason as u8, ..FlowState { generation, ..said }.option(SB_OP_UNOWNED) }
 }
 
 #[test]
@@ -52,6 +68,65 @@ fn a_flow_that_another_switch_has_taken_is_no_longer_its_nodes() {
     assert!(world.flush().is_empty());
     let asked = world.client_packet(&data(len, 100, &get("/web/b")));
     assert_eq!(ops(&asked), [SB_OP_PROBE; 3], "another node may have it");
+}
+
+#[test]
+fn it_goes_on_where_the_node_has_released_it() {
+    let second = get("/web/b");
+    let (mut world, len) = taken_by_another_after(second.len());
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN + len + second.len());
+    world.now += Duration::from_secs(1);
+    let third = data(len + second.len() as u32, 200, &get("/web/c"));
+    let asked = world.client_packet(&third);
+    assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
+    let sent = asked.iter().flat_map(|asked| {
+        world.handoff(asked.node, unowned(asked, None), &asked.packet)
+    });
+    assert_eq!(ops(&sent.collect::<Vec<_>>()), [SB_OP_ADOPT], "the node that released it is gone");
+}
+
+/// Its nodes have answered more than this switch knows of.
+#[test]
+fn what_follows_an_answered_request_begins() {
+    for distance in [0, 1, SB_WINDOW as usize + 1] {
+        let (mut world, len) = taken_by_another();
+        let owner = world.map[&flow()].node;
+        let owner = world.dispatcher.plan().node(owner).unwrap().address;
+        let next = ORIGIN + len + distance;
+        world.now += Duration::from_secs(1);
+        let mut asked = world.client_packet(&data(len + distance as u32, 200, &get("/web/c")));
+        let mut rounds = 0;
+        while ops(&asked) != [SB_OP_ADOPT] {
+            assert_eq!(ops(&asked), [SB_OP_PROBE; 3], "{distance}");
+            rounds += 1;
+            let sent = asked.iter().flat_map(|asked| {
+                let answered = asked.view().seq.before(next);
+                let reason = if answered { SB_REASON_SERVED } else { SB_REASON_RELEASED };
+                let released = (asked.node == owner).then_some((reason, next));
+                world.handoff(asked.node, unowned(asked, released), &asked.packet)
+            });
+            asked = sent.collect();
+        }
+        assert_eq!((asked[0].view().seq, rounds), (next, 1 + usize::from(distance > 0)), "{distance}");
+    }
+}
+
+/// Another switch has got what this one lacks, of a flow that has no node here.
+#[test]
+fn the_beginning_of_a_request_may_have_come_to_another_switch() {
+    let mut world = World::of_several(CONFIG, 0);
+    let request = get("/web/a");
+    let len = request.len() as u32;
+    assert!(world.client_packet(&data(0, 0, &request[..9])).is_empty());
+    world.now += Duration::from_secs(1);
+    assert!(world.client_packet(&data(len, 100, &get("/web/b"))).is_empty());
+    let begun = world.now;
+    let asked = world.pass();
+    assert_eq!((ops(&asked), world.now - begun), (vec![SB_OP_PROBE; 3], Duration::ZERO));
+    let said = FlowState { generation: Generation::first(1), requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+    let sent = world.handoff(node(2), said.option(SB_OP_OWNED), &asked[1].packet);
+    assert!(sent.iter().all(|sent| (sent.op, sent.node) == (SB_OP_FORWARD, node(2))), "{sent:?}");
+    assert_eq!(sent.last().unwrap().data(), get("/web/b"));
 }
 
 #[test]

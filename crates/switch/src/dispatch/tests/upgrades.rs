@@ -81,6 +81,22 @@ fn what_a_server_has_agreed_to_is_not_read() {
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
+/// Another switch has got frames in between.
+#[test]
+fn a_server_may_have_agreed_behind_this_switchs_back() {
+    let mut world = World::of_several(CONFIG, 0);
+    let request = websocket();
+    let adopt = world.client_packet(&data(0, 0, &request)).remove(0);
+    assert!(world.answer(&adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    let further = data(request.len() as u32 + 500, 200, b"frame");
+    let mut asked = world.client_packet(&further);
+    asked.extend(world.pass());
+    let probe = asked.iter().find(|asked| asked.op == SB_OP_PROBE).expect("the node is asked");
+    let sent = owned(&mut world, probe, Stream::Tunnel);
+    assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_FORWARD, &b"frame"[..]));
+    assert_eq!((world.dispatcher.pending(), world.map[&flow()].is_tunnel()), (0, true));
+}
+
 #[test]
 fn a_node_that_has_not_got_the_request_knows_nothing_of_the_answer() {
     let first = get("/web/a");
