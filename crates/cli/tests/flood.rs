@@ -114,8 +114,8 @@ fn forged_acks_pass_no_cookie() -> Result {
     cluster.down()
 }
 
-/// Packets of flows that nobody knows, half of them with data, from random addresses of four networks: the budget for questions is
-/// divided by networks, and a flood from hundreds leaves a share of one question to each.
+/// Packets of flows that nobody knows, half of them with data, from random addresses of 512 networks: more than the
+/// questions of a period, which are divided by networks.
 struct Strangers {
     raw: Raw,
     random: Random,
@@ -128,7 +128,8 @@ impl Strangers {
     const TICK: Duration = Duration::from_millis(1);
 
     fn send(&mut self) -> Result {
-        let source = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() | self.random.next() & 0x3ff);
+        let source =
+            Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() | self.random.next() & 0x1_ffff);
         let port = 1024 + self.random.below(60_000) as u16;
         let forged = flow(SocketAddr::new(source.into(), port), self.vip);
         let numbers = (Seq(self.random.next()), Seq(self.random.next()));

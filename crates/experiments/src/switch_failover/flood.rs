@@ -16,9 +16,9 @@ use switchback_wire::{Seq, address_bytes, sb_flow, sb_op};
 
 use super::super::open_loop::uniform;
 
-/// Sources of the packets, for measurements (RFC 2544): four networks of 256 addresses.
+/// Sources of the packets, for measurements (RFC 2544): 512 networks of 256 addresses.
 const SOURCES: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-const SOURCES_LEN: f64 = 1024.0;
+const SOURCES_LEN: f64 = 131_072.0;
 const TICK: Duration = Duration::from_millis(1);
 /// Most packets of a tick, beyond which what is late is left out.
 const MOST: u64 = 200;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
+use switchback_wire::{SB_WINDOW, Seq};
 
 use super::patience::Patience;
 use super::{Assembling, Event, State};
@@ -248,11 +248,18 @@ impl Seeking {
         }
     }
 
-    /// A node has released the flow in this state.
+    /// A node has released the flow in this state. It may be that of an older connection of the 4-tuple: the client sends
+    /// within a window from where its connection goes on.
     fn note_released(&mut self, node: NodeId, state: Option<&FlowState>, world: &dyn World) {
+        let seq = self.question.seq;
+        let distance = |entry: &Entry| seq.offset_from(entry.mark.next).unsigned_abs();
+        let is_better = |entry: &Entry| match self.released {
+            Some(known) if known.origin == entry.origin => entry.is_newer(&known),
+            Some(known) => distance(entry) < distance(&known),
+            None => true,
+        };
         let entry = state.and_then(|state| world.entry_of_node(state, node));
-        let is_later = |entry: &Entry| self.released.is_none_or(|known| entry.is_newer(&known));
-        if let Some(entry) = entry.filter(is_later) {
+        if let Some(entry) = entry.filter(|entry| distance(entry) <= SB_WINDOW && is_better(entry)) {
             self.released = Some(entry);
         }
     }

@@ -20,11 +20,13 @@ use crate::plan::NodeId;
 const AT_ONCE: usize = 8;
 /// Time without progress after which a node is asked no more. Nodes repeat packets after 200 ms.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// So many flows found by questions within [`PERIOD`] show that there are more.
+/// So many questions within [`PERIOD`], with one that found a flow, show that there are more flows to find.
 const MANY: u32 = 32;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time from the beginning of a list to that of the next one.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Time without a list after one that has taken a moment, and that many times as long after one that has taken long: nodes
+/// have other things to do.
+const REST: Duration = Duration::from_millis(500);
+const REST_FACTOR: u32 = 4;
 
 /// Progress of the lists.
 #[derive(Debug, Default)]
@@ -32,12 +34,16 @@ pub struct Lists {
     /// Random, of the lists that are wanted; 0: none has been.
     epoch: u32,
     begun: Duration,
+    /// When the last node had sent all of its list.
+    ended: Duration,
     waiting: VecDeque<NodeId>,
     asked: BTreeMap<NodeId, Progress>,
     /// Nodes that have sent packets since they were told which have arrived.
     unanswered: BTreeSet<NodeId>,
-    /// Flows found by questions in the period that began then.
-    found: (Duration, u32),
+    /// Beginning of a period and the number of questions in it.
+    questions: (Duration, u32),
+    /// Flows are to be listed as soon as nodes have rested.
+    wanted: bool,
 }
 
 /// Progress of one node's list.
@@ -51,7 +57,7 @@ struct Progress {
 
 impl Lists {
     fn begin(&mut self, epoch: u32, nodes: impl Iterator<Item = NodeId>, now: Duration) {
-        *self = Lists { epoch, begun: now, waiting: nodes.collect(), ..Lists::default() };
+        *self = Lists { epoch, begun: now, ended: now, waiting: nodes.collect(), ..Lists::default() };
         self.ask_next(now);
     }
 
@@ -70,11 +76,22 @@ impl Lists {
         std::mem::take(&mut self.unanswered)
     }
 
-    /// Counts a flow found by a question; whether to list flows now.
-    fn note_found(&mut self, now: Duration) -> bool {
-        let (since, count) = self.found;
-        self.found = if now < since + PERIOD { (since, count + 1) } else { (now, 1) };
-        self.found.1 >= MANY && !self.are_incomplete() && (self.epoch == 0 || now >= self.begun + INTERVAL)
+    /// Counts a question about an unknown flow.
+    pub fn note_asked(&mut self, now: Duration) {
+        let (since, count) = self.questions;
+        self.questions = if now < since + PERIOD { (since, count + 1) } else { (now, 1) };
+    }
+
+    /// Wants flows listed if the question that has found one is one of many.
+    fn note_found(&mut self, now: Duration) {
+        let (since, count) = self.questions;
+        self.wanted |= count >= MANY && now < since + PERIOD;
+    }
+
+    /// Whether to list flows now.
+    fn are_due(&self, now: Duration) -> bool {
+        let rest = REST.max(REST_FACTOR * (self.ended - self.begun));
+        self.wanted && !self.are_incomplete() && (self.epoch == 0 || now >= self.ended + rest)
     }
 
     /// Whether this packet is the next one of its node's list.
@@ -89,6 +106,7 @@ impl Lists {
         *progress = Progress { number: numbered.number, at: now };
         if is_last {
             self.asked.remove(&node);
+            self.ended = now;
             self.ask_next(now);
         }
         true
@@ -96,7 +114,11 @@ impl Lists {
 
     /// Gives up nodes that have sent nothing for long.
     fn give_up(&mut self, now: Duration) {
+        let before = self.asked.len();
         self.asked.retain(|_, progress| now < progress.at + PATIENCE);
+        if self.asked.len() < before {
+            self.ended = now;
+        }
         self.ask_next(now);
     }
 
@@ -158,9 +180,16 @@ impl Dispatcher {
         }
     }
 
-    /// Notes that questions have found a flow: after many of them, all flows are listed.
+    /// Notes that a question has found a flow: if there are many questions, all flows are listed, because the budget for
+    /// questions may not suffice for all, or a flood use it up. Strangers' questions alone find nothing.
     pub(super) fn note_found(&mut self) {
-        if self.lists.note_found(self.now) {
+        self.lists.note_found(self.now);
+        self.list_if_due();
+    }
+
+    /// Lists flows if that is wanted and nodes have rested.
+    pub(super) fn list_if_due(&mut self) {
+        if self.lists.are_due(self.now) {
             self.list_flows(self.now);
         }
     }
@@ -216,21 +245,54 @@ mod tests {
     }
 
     #[test]
-    fn many_flows_found_at_once_make_a_list_now_and_then() {
-        let mut lists = Lists::default();
-        let mut listed = Vec::new();
-        for ms in (0..40_000).step_by(10) {
-            let now = Duration::from_millis(ms);
-            if lists.note_found(now) {
-                listed.push(now);
-                lists.begin(EPOCH, 0..1, now);
-                assert!(lists.take(0, numbered(1), true, now));
+    fn a_flow_found_among_many_questions_makes_a_list_now_and_then() {
+        for took in [0, 10, 1000, 3000].map(Duration::from_millis) {
+            let mut lists = Lists::default();
+            let mut listed: Vec<Duration> = Vec::new();
+            for ms in (0..60_000).step_by(10) {
+                let now = Duration::from_millis(ms);
+                lists.note_asked(now);
+                if ms % 100 == 0 {
+                    lists.note_found(now);
+                }
+                if lists.are_due(now) {
+                    listed.push(now);
+                    lists.begin(EPOCH, 0..1, now);
+                }
+                if listed.last().is_some_and(|begun| now >= *begun + took) {
+                    lists.take(0, numbered(1), true, now);
+                }
             }
+            assert!(listed[0] < PERIOD, "{listed:?}");
+            let pause = took + REST.max(REST_FACTOR * took);
+            let is_paused = |pair: &[Duration]| (pause..pause + PERIOD).contains(&(pair[1] - pair[0]));
+            assert!(listed.len() > 3 && listed.windows(2).all(is_paused), "{took:?}: {listed:?}");
         }
-        assert!(listed[0] < PERIOD, "{listed:?}");
-        assert!(listed.windows(2).all(|pair| pair[1] - pair[0] >= INTERVAL), "{listed:?}");
-        assert_eq!(listed.len(), 4);
+    }
+
+    #[test]
+    fn a_flow_found_now_and_then_makes_no_list() {
         let mut lists = Lists::default();
-        assert!(!(0..1000).any(|second| lists.note_found(second * PERIOD)), "few");
+        for second in 0..1000 {
+            let now = second * PERIOD;
+            lists.note_asked(now);
+            lists.note_found(now);
+            assert!(!lists.are_due(now), "after {now:?}");
+        }
+        (0..MANY).for_each(|_| lists.note_asked(1000 * PERIOD));
+        lists.note_found(1001 * PERIOD);
+        assert!(!lists.are_due(1001 * PERIOD), "the questions were a period ago");
+    }
+
+    #[test]
+    fn a_list_that_is_wanted_too_soon_comes_later() {
+        let mut lists = begun(1);
+        (0..MANY).for_each(|_| lists.note_asked(Duration::ZERO));
+        lists.note_found(Duration::ZERO);
+        assert!(!lists.are_due(Duration::ZERO), "one is on its way");
+        let took = REST;
+        assert!(lists.take(0, numbered(1), true, took));
+        let end = took + REST_FACTOR * took;
+        assert!(!lists.are_due(end - PERIOD / 1000) && lists.are_due(end));
     }
 }

@@ -310,6 +310,7 @@ impl Dispatcher {
         self.now = at.now;
         self.on_deadlines(at);
         self.send_answers_again(at.now);
+        self.list_if_due();
     }
 
     /// The flow's entry in the map, unless pending output removes it.

@@ -75,20 +75,23 @@ impl Dispatcher {
             // The node may lack the dispatcher's later decisions.
             return;
         }
-        let probed = self.probed.get(flow).copied();
-        let is_unowned = |probed: &Probed| match self.plan.rank.is_alone {
-            true => at.now.saturating_sub(probed.first) >= UNOWNED,
-            false => probed.unanswered == 0 && probed.last >= probed.first + UNOWNED_BESIDE_OTHERS,
-        };
-        match probed {
-            Some(probed) if is_unowned(&probed) => {
-                self.stats.reset_unowned += 1;
-                self.output.to_client(flow, &bare(flow, false, view.ack, Seq(0), flags::RST));
-                return;
-            }
-            _ => {}
+        match self.is_unowned(flow, at.now) {
+            true => self.reset_unowned(flow, &view),
+            false => self.seek_unknown(at, flow, packet, view),
         }
-        self.seek_unknown(at, flow, packet, view);
+    }
+
+    /// Whether no node has the flow.
+    fn is_unowned(&self, flow: &sb_flow, now: Duration) -> bool {
+        self.probed.get(flow).is_some_and(|probed| match self.plan.rank.is_alone {
+            true => now.saturating_sub(probed.first) >= UNOWNED,
+            false => probed.unanswered == 0 && probed.last >= probed.first + UNOWNED_BESIDE_OTHERS,
+        })
+    }
+
+    fn reset_unowned(&mut self, flow: &sb_flow, view: &TcpView) {
+        self.stats.reset_unowned += 1;
+        self.output.to_client(flow, &bare(flow, false, view.ack, Seq(0), flags::RST));
     }
 
     /// Asks the nodes about the packet's connection, as about one of which nothing is known.
@@ -130,7 +133,7 @@ impl Dispatcher {
     }
 
     /// Asks the nodes where the flow's mark is, if data lies so far beyond it that it is not held: another switch may have
-    /// moved the mark, or seen another connection begin. The client's next copy finds the right one.
+    /// moved the mark, or seen another connection begin.
     pub(super) fn ask_about_gap(
         &mut self,
         at: Moment<'_>,
@@ -140,7 +143,7 @@ impl Dispatcher {
     ) {
         let is_gap = entry.has_node() && entry.mark.next.before(packet.view.seq);
         if is_gap && !self.plan.rank.is_alone {
-            self.ask_about_unknown(at, flow, &packet.bytes, &packet.view);
+            self.seek_unknown(at, flow, &packet.bytes, packet.view);
         }
     }
 
@@ -159,6 +162,7 @@ impl Dispatcher {
             return false;
         }
         self.stats.probed += 1;
+        self.lists.note_asked(at.now);
         let times = timestamps(packet, view);
         let bytes = match view.is_empty() {
             true => packet.to_vec(),
@@ -199,6 +203,11 @@ impl Dispatcher {
                     self.step(at, flow, pending, unowned);
                 }
             }
+        }
+        // The client's next packet may be long in coming.
+        let is_unknown = self.pending.get(flow).is_none() && self.mapped(at, flow).is_none();
+        if is_unknown && !self.plan.rank.is_alone && self.is_unowned(flow, at.now) {
+            self.reset_unowned(flow, view);
         }
     }
 

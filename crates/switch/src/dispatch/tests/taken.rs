@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_flow::entry::{Entry, Mode};
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
-use switchback_wire::packet::{bare, flags, segment};
+use switchback_wire::packet::{TcpView, bare, flags, segment};
 use switchback_wire::*;
 
 use super::model::*;
@@ -79,9 +79,7 @@ fn it_goes_on_where_the_node_has_released_it() {
     let third = data(len + second.len() as u32, 200, &get("/web/c"));
     let asked = world.client_packet(&third);
     assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
-    let sent = asked.iter().flat_map(|asked| {
-        world.handoff(asked.node, unowned(asked, None), &asked.packet)
-    });
+    let sent = asked.iter().flat_map(|asked| world.handoff(asked.node, unowned(asked, None), &asked.packet));
     assert_eq!(ops(&sent.collect::<Vec<_>>()), [SB_OP_ADOPT], "the node that released it is gone");
 }
 
@@ -123,7 +121,8 @@ fn the_beginning_of_a_request_may_have_come_to_another_switch() {
     let begun = world.now;
     let asked = world.pass();
     assert_eq!((ops(&asked), world.now - begun), (vec![SB_OP_PROBE; 3], Duration::ZERO));
-    let said = FlowState { generation: Generation::first(1), requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+    let said =
+        FlowState { generation: Generation::first(1), requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
     let sent = world.handoff(node(2), said.option(SB_OP_OWNED), &asked[1].packet);
     assert!(sent.iter().all(|sent| (sent.op, sent.node) == (SB_OP_FORWARD, node(2))), "{sent:?}");
     assert_eq!(sent.last().unwrap().data(), get("/web/b"));
@@ -214,4 +213,75 @@ fn requests_begin_where_the_flow_was_released() {
     let sent = world.client_packet(&data(len, 100, &next));
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &next[..]));
     assert_eq!(Seq::from_be(sent[0].option.flow_state().next), ORIGIN + len + next.len());
+}
+
+/// Nodes remember connections that have ended elsewhere.
+#[test]
+fn of_two_connections_the_nearer_one_goes_on() {
+    let request = get("/web/b");
+    for (older, newer) in [(1, 2), (2, 1)] {
+        for distance in [1u32 << 30, 3 << 30] {
+            let mut world = World::of_several(CONFIG, 0);
+            let asked = world.client_packet(&data(50, 100, &request));
+            assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
+            let mut again = Vec::new();
+            for asked in &asked {
+                let origin = if asked.node == node(older) { ORIGIN + distance } else { ORIGIN };
+                let released = [older, newer].map(node).contains(&asked.node);
+                let said = FlowState {
+                    generation: Generation::first(1),
+                    requests: 1,
+                    ..FlowState::at(origin, origin + 50u32)
+                };
+                let option = match released {
+                    true => sb_option { reason: SB_REASON_RELEASED as u8, ..said.option(SB_OP_UNOWNED) },
+                    false => unowned(asked, None),
+                };
+                again.extend(world.handoff(asked.node, option, &asked.packet));
+            }
+            assert_eq!(ops(&again), [SB_OP_PROBE; 3]);
+            assert_eq!(Seq::from_be(again[0].option.flow_state().origin), ORIGIN);
+            let sent: Vec<_> = again
+                .iter()
+                .flat_map(|asked| world.handoff(asked.node, unowned(asked, None), &asked.packet))
+                .collect();
+            assert_eq!((ops(&sent), sent[0].data()), (vec![SB_OP_ADOPT], &request[..]));
+        }
+    }
+}
+
+/// A connection that ended long ago says nothing about this one.
+#[test]
+fn a_connection_far_away_does_not_go_on() {
+    let mut world = World::of_several(CONFIG, 0);
+    let asked = world.client_packet(&data(50, 100, &get("/web/b")));
+    for asked in &asked {
+        let option = unowned(asked, Some((SB_REASON_RELEASED, ORIGIN + (1u32 << 30))));
+        assert!(world.handoff(asked.node, option, &asked.packet).is_empty());
+    }
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+}
+
+#[test]
+fn a_connection_that_no_node_knows_ends_with_the_last_answer() {
+    let mut world = World::of_several(CONFIG, 0);
+    let mut asked = Vec::new();
+    // As Linux sends a request again.
+    for wait in [0, 200, 400, 800, 1700] {
+        assert!(world.to_client.is_empty());
+        world.now += Duration::from_millis(wait);
+        asked = world.client_packet(&data(50, 100, &get("/web/b")));
+        assert_eq!(ops(&asked), [SB_OP_PROBE; 3], "after {wait} ms");
+        for asked in &asked[1..] {
+            world.handoff(asked.node, unowned(asked, None), &asked.packet);
+        }
+        if wait < 1700 {
+            world.handoff(asked[0].node, unowned(&asked[0], None), &asked[0].packet);
+        }
+    }
+    assert!(world.to_client.is_empty(), "a node may have it");
+    world.handoff(asked[0].node, unowned(&asked[0], None), &asked[0].packet);
+    let reset = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!((reset.flags, reset.seq), (flags::RST, SERVER + 100u32));
+    assert_eq!(world.dispatcher.pending(), 0);
 }
