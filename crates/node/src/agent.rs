@@ -31,6 +31,7 @@ use crate::orders::Orders;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::records::Records;
+use crate::released;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::switches::Relay;
@@ -114,8 +115,9 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
             return Err(cannot_load(error));
         }
     };
-    let started = programs
-        .set_clients(&plan.clients)
+    let started = released::take()
+        .and_then(|flows| programs.add_released(&flows))
+        .and_then(|()| programs.set_clients(&plan.clients))
         .and_then(|()| {
             let place = (&options.interface[..], index);
             programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
@@ -147,8 +149,9 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     // The addresses go first, because without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
     guards.end();
+    let saved = programs.released().and_then(|flows| released::save(&flows));
     let programs = programs.remove(pins);
-    ended.and(addresses).and(programs)
+    ended.and(addresses).and(saved).and(programs)
 }
 
 struct Agent<'obj> {
@@ -218,8 +221,11 @@ impl Agent<'_> {
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
             let switches = listening(&self.programs)?;
-            let addresses: Vec<IpAddr> = switches.iter().map(|(address, _)| *address).collect();
-            self.sender.send(self.plan.address, &records.packets(&self.plan.signer(), &addresses))?;
+            let heard = |(address, switch): &(IpAddr, sb_listening_switch)| {
+                (*address, Duration::from_nanos(switch.heard_ns))
+            };
+            let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
+            self.sender.send(self.plan.address, &records.packets(&self.plan.signer(), &heard))?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
             self.send_lists(&mut lists, &switches)?;
             let now = (Instant::now(), monotonic_ns());

@@ -23,6 +23,7 @@ mod orders;
 mod plan;
 mod programs;
 mod records;
+mod released;
 mod reports;
 mod sender;
 mod sessions;

@@ -21,10 +21,11 @@ use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
-    sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
+    sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence, sb_reason,
 };
 
 use crate::plan::Plan;
+use crate::released::Released;
 use crate::sessions::PoolKey;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
@@ -222,6 +223,34 @@ impl<'obj> Programs<'obj> {
             maps::for_each(&self.skeleton.maps.owned, |flow, _| flows.extend(read_from::<sb_flow>(flow)));
         read.doing(|| "read the map owned")?;
         Ok(flows)
+    }
+
+    /// The flows that this node has released and another one can go on with.
+    pub(crate) fn released(&self) -> Result<Vec<Released>> {
+        let mut released = Vec::new();
+        let collect = |flow: &[u8], owned: &[u8]| {
+            let Some((flow, owned)) = read_from(flow).zip(read_from::<sb_owned>(owned)) else { return };
+            let can_go_on = [sb_reason::SB_REASON_NONE, sb_reason::SB_REASON_NO_SOCKET]
+                .iter()
+                .any(|reason| *reason as u8 == owned.reason);
+            if owned.state == sb_ownership::SB_OWN_RELEASED as u8 && can_go_on {
+                released.push((flow, owned));
+            }
+        };
+        maps::for_each(&self.skeleton.maps.owned, collect).doing(|| "read the map owned")?;
+        Ok(released)
+    }
+
+    /// Adds flows that an agent before this one has released, unless the map has newer entries.
+    pub(crate) fn add_released(&self, released: &[Released]) -> Result<()> {
+        let map = &self.skeleton.maps.owned;
+        for (flow, owned) in released {
+            let key = bytes_of(flow);
+            if map.lookup(key, MapFlags::ANY).doing(|| "read the map owned")?.is_none() {
+                map.update(key, bytes_of(owned), MapFlags::ANY).doing(|| "write the map owned")?;
+            }
+        }
+        Ok(())
     }
 
     /// The state of those of the flows that this node has.

@@ -2,19 +2,22 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use switchback_runtime::{Doing, Result};
 use switchback_wire::{address_from, read_from, sb_closed, sb_seen, sb_sized};
 
+use crate::closed::Ends;
 use crate::facts::Outboxes;
 use crate::programs::Programs;
 use crate::signer::Signer;
-use crate::{closed, sized};
+use crate::sized;
 
 /// Records that no packet has been made of.
 pub(crate) struct Records {
     ended: RefCell<Vec<sb_closed>>,
+    ends: RefCell<Ends>,
     long: RefCell<Vec<sb_sized>>,
     pub(crate) outboxes: RefCell<Outboxes>,
 }
@@ -22,7 +25,12 @@ pub(crate) struct Records {
 impl Records {
     /// No records, and an epoch for facts.
     pub(crate) fn new(epoch: u32) -> Self {
-        Records { ended: RefCell::default(), long: RefCell::default(), outboxes: Outboxes::new(epoch).into() }
+        Records {
+            ended: RefCell::default(),
+            ends: RefCell::default(),
+            long: RefCell::default(),
+            outboxes: Outboxes::new(epoch).into(),
+        }
     }
 
     /// The rings from which the records come when they are consumed.
@@ -49,13 +57,17 @@ impl Records {
         builder.build().doing(|| "read the maps closed, sized and facts")
     }
 
-    /// Packets about ended flows and lengths of responses, with the switches that get them, of which some `listening` ones
-    /// had the flow before. Facts about ended flows go to the outboxes.
-    pub(crate) fn packets(&self, signer: &Signer, listening: &[IpAddr]) -> Vec<(IpAddr, Vec<u8>)> {
+    /// Packets about ended flows and lengths of responses, with the switches that get them. `listening`: switches with the
+    /// time of their last HELLO. Facts about ended flows go to the outboxes.
+    pub(crate) fn packets(
+        &self,
+        signer: &Signer,
+        listening: &[(IpAddr, Duration)],
+    ) -> Vec<(IpAddr, Vec<u8>)> {
         let (ended, long) = (self.ended.take(), self.long.take());
         ended.iter().for_each(|flow| self.outboxes.borrow_mut().add_ended(flow));
-        let ended = ended.iter().flat_map(|flow| closed::packets(signer, flow, listening));
-        let long = long.iter().filter_map(|response| sized::packet(signer, response));
-        ended.chain(long).collect()
+        let mut packets = self.ends.borrow_mut().packets(signer, &ended, listening);
+        packets.extend(long.iter().filter_map(|response| sized::packet(signer, response)));
+        packets
     }
 }

@@ -21,15 +21,24 @@ pub enum Mark {
     Drained,
 }
 
+impl Mark {
+    fn path(self) -> Result<PathBuf> {
+        path(match self {
+            Mark::Withdrawn => "withdrawn",
+            Mark::Drained => "drained",
+        })
+    }
+}
+
 /// Whether the mark is set.
 pub fn is_set(mark: Mark) -> Result<bool> {
-    let path = path(mark)?;
+    let path = mark.path()?;
     path.try_exists().doing(|| format!("look for {}", path.display()))
 }
 
 /// Sets or removes the mark; false if nothing changes.
 pub fn set(mark: Mark, on: bool) -> Result<bool> {
-    let path = path(mark)?;
+    let path = mark.path()?;
     let changed = if on { create(&path) } else { fs::remove_file(&path) };
     match changed {
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Ok(false),
@@ -38,14 +47,16 @@ pub fn set(mark: Mark, on: bool) -> Result<bool> {
 }
 
 fn create(path: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)?;
+    make_directory()?;
     fs::File::create_new(path).map(drop)
 }
 
-fn path(mark: Mark) -> Result<PathBuf> {
-    let name = match mark {
-        Mark::Withdrawn => "withdrawn",
-        Mark::Drained => "drained",
-    };
+/// Creates the directory of [`path`], for root alone.
+pub fn make_directory() -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)
+}
+
+/// The file of this name of the calling thread's network namespace.
+pub fn path(name: &str) -> Result<PathBuf> {
     Ok(Path::new(DIRECTORY).join(format!("{name}-{}", netns_cookie()?)))
 }
