@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::http::Documents;
+use common::responses::Responses;
 use common::steady::{Served, Steady};
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::ServerKind;
@@ -84,6 +86,41 @@ fn idle_connections_leave_a_draining_node_too() -> Result {
     })?;
     println!("{} requests, drained in {took:?}", served.requests);
     assert_unharmed(&served);
+    cluster.down()
+}
+
+/// First the node's agent is restarted, as in an upgrade, and then the switch dies, which alone has taken the connections
+/// from the node.
+#[test]
+fn idle_connections_outlive_the_agent_of_their_last_node_and_the_switch() -> Result {
+    let mut cluster = start(2)?;
+    let small = Documents::of(&cluster.lab)?.small;
+    let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
+    let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", small.path);
+    let mut connections = Vec::new();
+    for _ in 0..20 {
+        let stream = cluster.client().tcp_connect(vip, PATIENCE)?;
+        let responses = Responses::new(&stream, PATIENCE)?;
+        connections.push((stream, responses));
+    }
+    let mut ask_on_all = || -> Result {
+        for (stream, responses) in &mut connections {
+            stream.write_all(request.as_bytes())?;
+            let response = responses.next(false)?.ok_or("the connection has ended")?;
+            assert_eq!((response.status, &response.body[..]), (200, &small.body[..]));
+        }
+        Ok(())
+    };
+    ask_on_all()?;
+    cluster.run(cluster.lab.switch(0), &["drain", "node0"])?.success()?;
+    let released = cluster.node_counter(0, "released")?;
+    assert!(released > 0, "node 0 had no connection");
+    cluster.stop_node(0)?;
+    cluster.start_node(0)?;
+    cluster.kill_switch()?;
+    cluster.start_switch()?;
+    ask_on_all()?;
+    cluster.run(cluster.lab.switch(0), &["undrain", "node0"])?.success()?;
     cluster.down()
 }
 

@@ -132,16 +132,16 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
         checks.set(plan.checks())?;
         Ok((checks, Reporter::new(plan.cluster.reports.interval)?))
     });
-    let (ended, mut loopback, programs, guards) = match reporting {
+    let (ended, mut loopback, programs, guards, drains) = match reporting {
         Ok((checks, reporter)) => {
             let drain = Drain { on: draining, by_command };
             tls.set_draining(draining);
             let mut agent =
                 Agent { options, plan, programs, guards, loopback, checks, reporter, sender, drain, tls };
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
-            (ended, agent.loopback, agent.programs, agent.guards)
+            (ended, agent.loopback, agent.programs, agent.guards, agent.drain.on)
         }
-        Err(error) => (Err(error), loopback, programs, guards),
+        Err(error) => (Err(error), loopback, programs, guards, draining),
     };
     if let Some(switch) = switch {
         switch.end();
@@ -149,7 +149,10 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     // The addresses go first, because without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
     guards.end();
-    let saved = programs.released().and_then(|flows| released::save(&flows));
+    let saved = match drains {
+        true => programs.released().and_then(|flows| released::save(&flows)),
+        false => Ok(()),
+    };
     let programs = programs.remove(pins);
     ended.and(addresses).and(saved).and(programs)
 }

@@ -1,5 +1,5 @@
-//! Flows that this node has released, across a restart of the agent. Until another node has such a flow, its state may be
-//! known to nobody but this node and the switch that asked for the release, which may go next.
+//! Flows that a draining node has released, across a restart of its agent. Until another node has such a flow, its state
+//! may be known to nobody but this node and the switch that asked for the release, which may go next.
 //!
 //! They are in a file of `/run`, as the marks of commands are, and come back when the next agent has the same layout of
 //! its maps.
