@@ -143,6 +143,17 @@ static __always_inline int lacks_adoption(const struct sb_owned *flow, const str
 }
 
 /*
+ * Whether the client ends a connection that has been released here and has got no other node: a switch passes its
+ * FIN or RST on, so that the others hear of the end.
+ */
+static __always_inline int ends_released(const struct sb_owned *flow, const struct handoff *h)
+{
+        return is_owned(flow, h) && flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_NONE &&
+               flow->requests == flow->responses && !h->payload && h->seq == flow->next &&
+               h->tcp_flags & (SB_TCP_FIN | SB_TCP_RST);
+}
+
+/*
  * Takes one more packet of a flow. Without a socket the packet is dropped, and the kernel sends no RST: an
  * adoption may be under way. The switch hears of it if the packet has data.
  */
@@ -161,6 +172,10 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
+                if (ends_released(flow, h)) {
+                        end_flow(&h->flow, flow, SB_END_CLIENT);
+                        return TCX_DROP;
+                }
                 if (h->option.flags & SB_HANDOVER_REQUEST ||
                     (is_owned(flow, h) && is_for_the_switch(flow, h)))
                         return refuse_without_socket(h, flow);

@@ -237,10 +237,8 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
 {
         struct sb_node_settings *s;
         struct sb_owned *owned_flow;
-        struct sb_closed *report;
         struct sb_flow flow = {};
         struct tcp_sock *tcp;
-        struct ended ended;
         __u32 zero = 0;
 
         if (new_state != TCP_ESTABLISHED && new_state != TCP_CLOSE)
@@ -279,21 +277,8 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         if (owned_flow->state != SB_OWN_OPEN || is_aborted(tcp, owned_flow, old_state))
                 return 0;
         load_end(owned_flow, SB_OWN_OPEN);
-        report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
-        if (report) {
-                report->flow = flow;
-                report->end =
-                    sk->sk_err || sk->__sk_common.skc_flags >> SOCK_DONE & 1 ? SB_END_CLIENT : SB_END_SERVER;
-                __builtin_memset(report->reserved, 0, sizeof(report->reserved));
-                report->at_us = clock_us();
-                report->owned = *owned_flow;
-                bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
-        }
-        ended.origin = owned_flow->origin;
-        ended.next = owned_flow->next;
-        bpf_map_update_elem(&over, &flow, &ended, BPF_ANY);
-        bpf_map_delete_elem(&kept, &flow);
-        bpf_map_delete_elem(&owned, &flow);
+        end_flow(&flow, owned_flow,
+                 sk->sk_err || sk->__sk_common.skc_flags >> SOCK_DONE & 1 ? SB_END_CLIENT : SB_END_SERVER);
         return 0;
 }
 

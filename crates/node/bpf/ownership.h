@@ -13,6 +13,7 @@
 #include "generation.h"
 #include "handoff.h"
 #include "intake.h"
+#include "kept.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -93,6 +94,29 @@ static __always_inline void forget(const struct handoff *h, struct sb_owned *flo
         give_back(flow);
         load_end(flow, flow->state);
         bpf_map_delete_elem(&owned, &h->flow);
+}
+
+/*
+ * Ends a connection: the agent tells the switches, and no late copy begins it once more. Not inlined: its callers
+ * have no stack to spare.
+ */
+static __noinline int end_flow(const struct sb_flow *key, const struct sb_owned *flow, enum sb_end end)
+{
+        struct ended ended = {.origin = flow->origin, .next = flow->next};
+        struct sb_closed *report;
+
+        report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
+        if (report) {
+                report->flow = *key;
+                report->end = end;
+                __builtin_memset(report->reserved, 0, sizeof(report->reserved));
+                report->at_us = clock_us();
+                report->owned = *flow;
+                bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
+        }
+        bpf_map_update_elem(&over, key, &ended, BPF_ANY);
+        bpf_map_delete_elem(&kept, key);
+        return bpf_map_delete_elem(&owned, key);
 }
 
 /*

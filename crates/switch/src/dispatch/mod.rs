@@ -563,9 +563,17 @@ impl Dispatcher {
     fn on_end(&mut self, flow: &sb_flow, entry: &Entry, packet: &[u8], view: &TcpView) {
         if entry.has_node() {
             self.forward(flow, entry, view, packet, Reading::None);
-        } else if view.flags & (flags::RST | flags::FIN) == 0 {
+            return;
+        }
+        if view.flags & (flags::RST | flags::FIN) == 0 {
             // It acknowledges what the flow's last node has sent.
-        } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.mark.next {
+            return;
+        }
+        if view.seq == entry.mark.next && entry.generation.is_some() && !self.plan.rank.is_alone {
+            // The other switches hear of the end from the node that had the flow last.
+            self.forward(flow, entry, view, packet, Reading::None);
+        }
+        if view.flags & flags::RST == 0 && view.seq == entry.mark.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq + 1u32);
         } else if view.flags & flags::RST == 0 {
             self.reset(flow, entry.origin, view.ack);

@@ -7,6 +7,7 @@ use sb_reason::*;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::{Order, ToAgent};
+use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -151,6 +152,41 @@ fn a_switch_that_is_late_hears_where_the_flow_was_released() {
             let state = FlowState::read(&said);
             assert_eq!((said.op, said.reason), (SB_OP_RELEASED as u8, reason as u8));
             assert_eq!((state.origin, state.next), (Seq(known.seq), told), "{reason:?}, switch {by}");
+        }
+    });
+}
+
+#[test]
+fn all_switches_hear_of_the_end_of_a_released_flow() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_018);
+        let owned = FIRST.next_attempt();
+        let released = sb_owned {
+            state: SB_OWN_RELEASED as u8,
+            generation: owned.successor(1).number(),
+            next: known.seq,
+            ..known.owned()
+        };
+        let at_mark = known.seq;
+        for (seq, tcp_flags, data, reason, ends) in [
+            (at_mark, flags::FIN | flags::ACK, &b""[..], SB_REASON_NONE, true),
+            (at_mark, flags::RST, b"", SB_REASON_NONE, true),
+            (at_mark, flags::ACK, b"", SB_REASON_NONE, false),
+            (at_mark, flags::FIN | flags::ACK, b"data", SB_REASON_NONE, false),
+            // More has come to another switch.
+            (at_mark + 1, flags::FIN | flags::ACK, b"", SB_REASON_NONE, false),
+            // The switch answers the client itself.
+            (at_mark, flags::FIN | flags::ACK, b"", SB_REASON_RESPONDING, false),
+        ] {
+            bench.put(&known.flow, &sb_owned { reason: reason as u8, ..released });
+            let option = of(&known, SB_OP_FORWARD, owned);
+            let inner = segment(&known.flow, true, (Seq(seq), Seq(known.ack)), tcp_flags, None, data);
+            let view = TcpView::parse(&inner).expect("a TCP packet");
+            bench.ingress(&to_us(&known.hand_over_packet(option, &view, &inner)), 0);
+            let what = format!("{tcp_flags:#x} at {seq}, {reason:?}");
+            assert_eq!(bench.flow(&known.flow).is_none(), ends, "{what}");
+            assert_eq!(bench.closed().len(), usize::from(ends), "{what}");
         }
     });
 }

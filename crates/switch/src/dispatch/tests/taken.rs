@@ -83,6 +83,19 @@ fn it_goes_on_where_the_node_has_released_it() {
     assert_eq!(ops(&sent.collect::<Vec<_>>()), [SB_OP_ADOPT], "the node that released it is gone");
 }
 
+#[test]
+fn the_node_that_has_released_it_hears_of_its_end() {
+    for (tcp_flags, answers) in [(flags::FIN | flags::ACK, 1), (flags::RST, 0)] {
+        let (mut world, len) = taken_by_another();
+        let owner = world.dispatcher.plan().node(world.map[&flow()].node).unwrap().address;
+        world.now += Duration::from_secs(1);
+        let sent = world.client_packet(&bare(&flow(), true, ORIGIN + len, SERVER + 100u32, tcp_flags));
+        assert_eq!((ops(&sent), sent[0].node), (vec![SB_OP_FORWARD], owner));
+        assert!(world.map.is_empty());
+        assert_eq!(world.to_client.len(), answers, "{tcp_flags:#x}");
+    }
+}
+
 /// Its nodes have answered more than this switch knows of.
 #[test]
 fn what_follows_an_answered_request_begins() {
