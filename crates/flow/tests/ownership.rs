@@ -98,8 +98,6 @@ struct AtNode {
     is_dead: bool,
     owns: bool,
     newest: Generation,
-    /// It has promised `newest`.
-    has_promised: bool,
     next: Request,
     /// The server has not answered the last request.
     responds: bool,
@@ -310,13 +308,12 @@ impl Ownership {
         let at = &mut state.nodes[node];
         match message {
             ToNode::Adopt { request, generation } if !at.owns => {
-                let is_free = (!at.has_promised || self.without == Without::Promises)
-                    && (at.life == 0 || self.without == Without::Lives);
+                let is_free = at.life == 0 || self.without == Without::Lives;
                 let is_accepted = generation == at.newest
                     || generation > at.newest && is_free
                     || self.without == Without::Generations;
                 if is_accepted && request >= at.next {
-                    (at.owns, at.newest, at.has_promised) = (true, generation, false);
+                    (at.owns, at.newest) = (true, generation);
                     Self::run(state, node, request);
                 }
             }
@@ -327,7 +324,7 @@ impl Ownership {
             }
             ToNode::Release { request, generation, next } => {
                 if at.owns && generation == at.newest && request == at.next && !at.responds {
-                    (at.owns, at.newest, at.has_promised) = (false, next, false);
+                    (at.owns, at.newest) = (false, next);
                 }
                 if !at.owns && at.newest == next && at.next == request {
                     return FromNode::Released { request, next };
@@ -335,7 +332,7 @@ impl Ownership {
             }
             ToNode::Probe { promise } if !at.owns => {
                 if promise > at.newest {
-                    (at.newest, at.has_promised) = (promise, true);
+                    at.newest = promise;
                 }
                 return FromNode::Unowned { promised: promise, newest: at.newest, next: at.next };
             }

@@ -24,12 +24,6 @@ static __always_inline __u32 generation_of(const struct handoff *h)
         return bpf_ntohl(h->option.payload.flow.generation);
 }
 
-/* Attempts of one adoption differ in their numbers alone. */
-static __always_inline int is_same_adoption(__u32 a, __u32 b)
-{
-        return (a ^ b) >> SB_GENERATION_ATTEMPT_BITS == 0;
-}
-
 /* The adoption that follows one whose owner has lost its server. */
 static __always_inline __u32 following(__u32 generation)
 {
@@ -71,26 +65,21 @@ static __always_inline __u32 newest_generation(const struct sb_owned *flow, cons
 static __noinline int is_barred(const struct sb_owned *flow, const struct handoff *h)
 {
         __u32 generation, newest;
-        struct claim *claim;
 
         if (!h)
                 return 1;
         generation = generation_of(h);
         if (!generation)
                 return 0;
-        claim = claim_of(h);
-        newest = newest_generation(flow, claim);
-        if (newest && !sb_is_newer(generation, newest))
-                return 1;
-        return claim && claim->promised && !is_same_adoption(generation, claim->generation);
+        newest = newest_generation(flow, claim_of(h));
+        return newest && !sb_is_newer(generation, newest);
 }
 
-static __always_inline void write_claim(const struct handoff *h, __u32 generation, int promised)
+static __always_inline void write_claim(const struct handoff *h, __u32 generation)
 {
         struct claim claim = {
             .origin = bpf_ntohl(h->option.payload.flow.origin),
             .generation = generation,
-            .promised = promised,
             .at_ns = bpf_ktime_get_ns(),
         };
 
@@ -100,12 +89,8 @@ static __always_inline void write_claim(const struct handoff *h, __u32 generatio
 /* Remembers that the adoption was declined: no late copy of it is accepted when its flow is elsewhere. */
 static __noinline int remember_declining(const struct handoff *h)
 {
-        struct claim *claim;
-
-        if (!h || !generation_of(h))
-                return 0;
-        claim = claim_of(h);
-        write_claim(h, generation_of(h), claim && claim->promised);
+        if (h && generation_of(h))
+                write_claim(h, generation_of(h));
         return 0;
 }
 
@@ -123,7 +108,7 @@ static __noinline __u32 promise(const struct sb_owned *flow, const struct handof
         newest = newest_generation(flow, claim_of(h));
         if (!announced || (newest && !sb_is_newer(announced, newest)))
                 return newest;
-        write_claim(h, announced, 1);
+        write_claim(h, announced);
         return announced;
 }
 

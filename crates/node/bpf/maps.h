@@ -35,9 +35,7 @@ struct {
 struct claim {
         __u32 origin;
         __u32 generation; /* only newer adoptions are accepted */
-        __u32 promised;   /* and of these only attempts of the one with this number */
-        __u32 reserved;
-        __u64 at_ns; /* by bpf_ktime_get_ns() */
+        __u64 at_ns;      /* by bpf_ktime_get_ns() */
 };
 
 struct {

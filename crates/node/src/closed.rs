@@ -18,7 +18,7 @@ use crate::signer::Signer;
 const REMEMBERED: usize = 1 << 15;
 /// Switches say HELLO each second. One that has been silent for longer may have missed something.
 const SILENCE: Duration = Duration::from_millis(1500);
-/// A switch that has been silent for so long is a new one.
+/// A switch that has been silent for so long is a new one, and ends before that are forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Ends of flows.
@@ -56,8 +56,10 @@ impl Ends {
                 .extend(std::iter::once(last).chain(others).filter_map(|switch| end.packet(signer, switch)));
             self.recent.push_back((Duration::from_micros(report.at_us), end));
         }
+        let latest = self.heard.values().copied().max().unwrap_or_default();
+        let old = self.recent.partition_point(|(at, _)| *at + FORGOTTEN < latest);
         let surplus = self.recent.len().saturating_sub(REMEMBERED);
-        self.recent.drain(..surplus);
+        self.recent.drain(..old.max(surplus));
         packets
     }
 
@@ -142,7 +144,7 @@ mod tests {
             told(&mut ends, &vec![ended(900, SWITCHES[0]); REMEMBERED / 2], [Some(100), Some(100)]);
         }
         assert_eq!(ends.recent.len(), REMEMBERED);
-        told(&mut ends, &[], [Some(60_100), None]);
-        assert_eq!(ends.heard.len(), 1);
+        told(&mut ends, &[ended(60_800, SWITCHES[0])], [Some(60_901), None]);
+        assert_eq!((ends.heard.len(), ends.recent.len()), (1, 1));
     }
 }

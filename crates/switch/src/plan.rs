@@ -40,7 +40,8 @@ pub struct PlanNode {
     pub drain: bool,
     /// The order of `switchback drain` or `undrain`, until the node reports that it has carried it out.
     pub order: Option<GivenOrder>,
-    /// When the node entered the configuration.
+    /// Since when its silence counts: from when it entered the configuration, or from when this switch, which was cut
+    /// off, has heard any node again.
     pub since: Duration,
     /// The last report and its time of arrival.
     pub report: Option<(Duration, Report)>,
@@ -72,7 +73,7 @@ impl PlanNode {
 
     /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
     fn last_heard(&self) -> Duration {
-        self.report.map_or(self.since + FIRST_REPORT, |(at, _)| at)
+        self.report.map_or(self.since + FIRST_REPORT, |(at, _)| at.max(self.since))
     }
 }
 
@@ -529,6 +530,9 @@ impl Plan {
     /// Applies a node's report about one of its listeners; the result is the groups it concerns.
     pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
         let back = self.is_silent(id, now);
+        if self.summaries.iter().all(|summary| summary.is_dead(now)) {
+            self.excuse_silence(now);
+        }
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
         node.report = Some((now, *report));
         let is_draining = report.reason == Some(Reason::Draining);
@@ -544,6 +548,13 @@ impl Plan {
             self.standing_changed |= self.groups[*group].report(id, report, back, now);
         }
         groups
+    }
+
+    /// The switch was cut off: that it has heard no more of its nodes says nothing about them.
+    fn excuse_silence(&mut self, now: Duration) {
+        let heard = self.nodes.iter_mut().flatten().filter(|node| node.report.is_some());
+        heard.for_each(|node| node.since = now);
+        (0..self.nodes.len()).for_each(|index| self.update_summary(index));
     }
 
     /// Addresses and epoch for a packet to the node; None without a route.

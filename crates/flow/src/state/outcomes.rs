@@ -230,8 +230,17 @@ impl dyn World + '_ {
         self.answer(&reply, head, connection)
     }
 
+    /// Whether this switch hears no node, though others may: then it is not the one to say what the service cannot do.
+    fn is_cut_off(&self) -> bool {
+        let (nodes, now) = (self.nodes(), self.now());
+        !self.rank().is_alone && !nodes.is_empty() && nodes.iter().all(|node| self.is_silent(*node, now))
+    }
+
     /// The switch answers what is held itself.
     pub(crate) fn answer(&mut self, reply: &Reply, head: bool, connection: &mut Connection) -> State {
+        if self.is_cut_off() {
+            return self.give_up_waiting(connection);
+        }
         self.send_answer(connection, reply, head);
         State::Over
     }

@@ -18,11 +18,19 @@ fn on_a_dead_node(request: &[u8]) -> (World, ToNode) {
     let mut world = World::new();
     let adopt = world.client_packet(&data(0, 0, request)).remove(0);
     assert!(world.answer(&adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
-    world.now += LONG;
     let other = if adopt.node == node(1) { node(2) } else { node(1) };
-    world.report(other, "web", SB_REASON_NONE, (0, 511));
+    hear_only(&mut world, other);
     assert_eq!(dead(&mut world), [(adopt.node, true)]);
     (world, adopt)
+}
+
+/// For a long time only this node of the pool reports.
+fn hear_only(world: &mut World, node: std::net::IpAddr) {
+    let end = world.now + LONG;
+    while world.now < end {
+        world.now += LONG / 80;
+        world.report(node, "web", SB_REASON_NONE, (0, 511));
+    }
 }
 
 /// The nodes of the pool that have died or come back since the last time.
@@ -39,8 +47,11 @@ fn elsewhere(world: &mut World, asked: &ToNode) -> (ToNode, Duration) {
     let start = world.now;
     let other = if asked.node == node(1) { node(2) } else { node(1) };
     loop {
-        world.now = world.now.max(world.dispatcher.deadline().expect("something is pending"));
-        assert!(world.report(other, "web", SB_REASON_NONE, (0, 511)).is_empty());
+        let deadline = world.dispatcher.deadline().expect("something is pending");
+        while world.now < deadline {
+            world.now = deadline.min(world.now + LONG / 80);
+            assert!(world.report(other, "web", SB_REASON_NONE, (0, 511)).is_empty());
+        }
         for sent in world.pass() {
             if sent.node != asked.node {
                 return (sent, world.now - start);
@@ -48,6 +59,31 @@ fn elsewhere(world: &mut World, asked: &ToNode) -> (ToNode, Duration) {
             assert!([SB_OP_RELEASE, SB_OP_CONFIRM].contains(&sent.op), "{sent:?}");
         }
     }
+}
+
+/// Requests that come to a switch that is cut off from all nodes. Their clients send them again, and another switch gets that.
+#[test]
+fn a_switch_that_was_cut_off_says_nothing_of_the_nodes() {
+    let mut world = World::of_several(CONFIG, 0);
+    let all = [(1, "web"), (2, "web"), (3, "img")];
+    all.map(|(last, pool)| world.report(node(last), pool, SB_REASON_NONE, (0, 511)));
+    world.now += LONG;
+    assert!(dead(&mut world).is_empty(), "the switch may be cut off");
+    let asked = world.client_packet(&data(0, 0, &get("/web/a")));
+    assert_eq!(asked.len(), 1, "there is no harm in trying");
+    let end = world.now + LONG;
+    while world.now < end {
+        world.pass();
+    }
+    // The first node that is heard again is none that could take the request.
+    world.report(node(3), "img", SB_REASON_NONE, (0, 511));
+    world.pass();
+    assert!(dead(&mut world).is_empty(), "what was not heard says nothing");
+    world.now += LONG;
+    world.report(node(3), "img", SB_REASON_NONE, (0, 511));
+    assert!(dead(&mut world).is_empty(), "cut off once more");
+    hear_only(&mut world, node(3));
+    assert_eq!(dead(&mut world).len(), 2);
 }
 
 #[test]
@@ -161,14 +197,13 @@ fn assert_reset(world: &World) {
     assert_eq!(last.flags, flags::RST);
 }
 
-/// What is sent meanwhile, while the node reports or does not.
+/// What is sent meanwhile, while the node reports, or only one of another pool does.
 fn during(world: &mut World, time: Duration, reports: Option<&ToNode>) -> Vec<ToNode> {
     let until = world.now + time;
     let mut sent = Vec::new();
     while world.now < until && world.dispatcher.pending() > 0 {
-        if let Some(asked) = reports {
-            sent.extend(world.report(asked.node, "web", SB_REASON_NONE, (0, 511)));
-        }
+        let (node, pool) = reports.map_or((node(3), "img"), |asked| (asked.node, "web"));
+        sent.extend(world.report(node, pool, SB_REASON_NONE, (0, 511)));
         sent.extend(world.pass());
     }
     sent

@@ -63,7 +63,6 @@ struct Node {
     session: sb_session,
     /// The newest adoption that it has accepted, released the flow for, or promised to accept none before.
     newest: Generation,
-    has_promised: bool,
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
@@ -261,7 +260,7 @@ impl Net {
                 let is_known = packet.option.flow_state().origin == ORIGIN.to_be();
                 let next = Generation::from_be(packet.option.said::<sb_question>().next_generation);
                 if next.is_newer(node.newest) {
-                    (node.newest, node.has_promised) = (next, true);
+                    node.newest = next;
                 }
                 let was_served = is_known && (node.over && offset < node.end() || offset < node.released_at);
                 let reason = match was_served {
@@ -467,10 +466,9 @@ fn cookie_of(pool: &str, last: u8) -> String {
 }
 
 impl Node {
-    /// It accepts newer adoptions only, and of these no other one than it has promised.
+    /// It accepts newer adoptions only.
     fn is_barred(&self, generation: Generation) -> bool {
         !generation.is_newer(self.newest)
-            || self.has_promised && generation.number() >> 8 != self.newest.number() >> 8
     }
 
     fn end(&self) -> u32 {
