@@ -48,6 +48,7 @@ const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Over"]
 /// A request goes to another node.
 const CHOOSE: &[&str] = &["Seeking", "Adopting", "Crowded", "Over"];
 
+/// Every state.
 const ANY: &[&str] =
     &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
 
