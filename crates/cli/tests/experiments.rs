@@ -247,21 +247,14 @@ fn switches_die_and_clients_keep_their_connections() {
     }
 }
 
-/// Of the verdict only broken connections are allowed, because some are lost when nodes drain beside several switches
-/// (docs/reliability.md).
 #[test]
-fn no_byte_is_wrong_and_nothing_grows() {
+fn nothing_is_lost_and_nothing_grows() {
     let _alone = alone();
     let words = ["soak", "--seconds", "5", "--connections", "200", "--others", "8"];
     let directory = output("soak");
     let done = lab_run(&words, &directory).output().expect("the binary has been built");
     let (table, said) = (stdout(&done), stderr(&done));
-    let verdict = said.lines().find_map(|line| line.strip_prefix("switchback: soak: ")).unwrap_or_default();
-    assert_eq!(done.status.code(), Some(if verdict.is_empty() { 0 } else { 2 }), "{said}");
-    assert!(
-        verdict.split("; ").all(|part| part.is_empty() || part.ends_with(" broken connections")),
-        "{said}"
-    );
+    assert_eq!(done.status.code(), Some(0), "{said}");
     let csv = fs::read_to_string(directory.join("soak.csv")).expect("it says that it is written");
     for event in ["killed", "cut off", "restarted in order", "withdrawn", "node drained", "agent restarted"] {
         assert!(number(cells(&table, &[event])[1]) >= 1.0, "{table}");

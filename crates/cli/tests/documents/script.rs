@@ -91,7 +91,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
     (
         "docs/reliability.md",
         "switchback lab run soak",
-        ("crates/cli/tests/experiments.rs", "fn no_byte_is_wrong_and_nothing_grows()"),
+        ("crates/cli/tests/experiments.rs", "fn nothing_is_lost_and_nothing_grows()"),
     ),
     (
         "docs/simulator.md",
