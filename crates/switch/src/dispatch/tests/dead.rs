@@ -65,8 +65,9 @@ fn elsewhere(world: &mut World, asked: &ToNode) -> (ToNode, Duration) {
 #[test]
 fn a_switch_that_was_cut_off_says_nothing_of_the_nodes() {
     let mut world = World::of_several(CONFIG, 0);
-    let all = [(1, "web"), (2, "web"), (3, "img")];
-    all.map(|(last, pool)| world.report(node(last), pool, SB_REASON_NONE, (0, 511)));
+    for (last, pool) in [(1, "web"), (2, "web"), (3, "img")] {
+        world.report(node(last), pool, SB_REASON_NONE, (0, 511));
+    }
     world.now += LONG;
     assert!(dead(&mut world).is_empty(), "the switch may be cut off");
     let asked = world.client_packet(&data(0, 0, &get("/web/a")));
