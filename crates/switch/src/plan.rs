@@ -71,7 +71,8 @@ impl PlanNode {
         self.drain || self.order.is_some_and(|given| given.order.drain)
     }
 
-    /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
+    /// When its silence began: with the last report, or later if the switch was cut off. A node without a report gets
+    /// [`FIRST_REPORT`] to send one.
     fn last_heard(&self) -> Duration {
         self.report.map_or(self.since + FIRST_REPORT, |(at, _)| at.max(self.since))
     }

@@ -291,11 +291,10 @@ pub enum FromNode {
     },
     /// The node has released the flow.
     Released {
-        /// The adoption that is to follow; none if the node was not the flow's owner.
-        next: Generation,
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
-        /// The state in which it has released the flow. A node of an earlier version repeats that of the question.
+        /// The state in which it has released the flow; a node of an earlier version repeats that of the question. The
+        /// generation is that of the adoption that is to follow, none if the node was not the flow's owner.
         state: FlowState,
         /// The sequence number that the node would send next.
         sent: Seq,
@@ -401,8 +400,7 @@ impl FromNode {
                 }
             }
             sb_op::SB_OP_RELEASED => {
-                let state = FlowState::read(option);
-                FromNode::Released { next: state.generation, reason, state, sent: view.ack, clock: clock() }
+                FromNode::Released { reason, state: FlowState::read(option), sent: view.ack, clock: clock() }
             }
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
             sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
@@ -484,10 +482,7 @@ impl FromNode {
                 let flow = sb_flow_state { requests, generation, ..Default::default() };
                 with_reason(reason, blank.saying(&sb_outcome { flow, queue: queue.into() }))
             }
-            FromNode::Released { reason, next, state, .. } => {
-                let state = FlowState { generation: next, ..state };
-                with_reason(reason, state.option(self.op()))
-            }
+            FromNode::Released { reason, state, .. } => with_reason(reason, state.option(self.op())),
             FromNode::Busy(reason) => with_reason(reason, blank),
             FromNode::Closed(state) | FromNode::Unread(state) => state.option(self.op()),
             FromNode::Owned { state, keeps } => sb_option { flags: kept(keeps), ..state.option(self.op()) },
@@ -604,7 +599,6 @@ mod tests {
             FromNode::Adopted { queue },
             FromNode::Refused { reason, queue, requests: 3, generation: next },
             FromNode::Released {
-                next,
                 reason: Some(Reason::Responding),
                 state: FlowState { generation: next, ..state },
                 sent: Seq(2),

@@ -75,7 +75,7 @@ impl Assembling {
     ) -> State {
         match event {
             Event::Data => {
-                if connection.lacks_data() && (connection.has_node() || may_be_elsewhere(connection, world)) {
+                if connection.lacks_data() && (connection.has_node() || !world.rank().is_alone) {
                     // It may be true by now that another switch has got what is missing, or the answer was lost.
                     self.due = self.due.min(world.now().max(self.asked + FIRST_DOUBT));
                 }

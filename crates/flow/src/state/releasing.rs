@@ -82,8 +82,9 @@ impl Releasing {
     pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Reply(FromNode::Released { next, reason, state, sent, clock }) => {
-                let elsewhere = (next != self.next && !world.rank().is_alone).then_some(state);
+            Event::Reply(FromNode::Released { reason, state, sent, clock }) => {
+                let is_elsewhere = state.generation != self.next && !world.rank().is_alone;
+                let elsewhere = is_elsewhere.then_some(state);
                 self.on_released(reason, elsewhere, (sent, clock), connection, world)
             }
             Event::Reply(FromNode::Busy(reason)) => self.on_busy(reason, connection, world),

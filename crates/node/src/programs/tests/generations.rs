@@ -44,6 +44,16 @@ fn probe(bench: &Bench, known: &KnownFlow, next: Generation) -> (sb_op, Generati
     (op, generation)
 }
 
+/// The entry of the flow once it has been released for this adoption.
+fn released(known: &KnownFlow, next: Generation, reason: sb_reason) -> sb_owned {
+    sb_owned {
+        state: SB_OWN_RELEASED as u8,
+        reason: reason as u8,
+        generation: next.number(),
+        ..known.owned()
+    }
+}
+
 /// Whether the adoption gets to the kernel.
 fn is_accepted(bench: &Bench, known: &KnownFlow, generation: Generation) -> bool {
     let adopt = known.hand_over(of(known, SB_OP_ADOPT, generation), REQUEST);
@@ -102,12 +112,7 @@ fn the_owner_releases_a_flow_for_one_adoption() {
         let known = flow_at(53_002);
         let owned = FIRST.next_attempt();
         let next = owned.successor(1);
-        let released = |reason: sb_reason| sb_owned {
-            state: SB_OWN_RELEASED as u8,
-            reason: reason as u8,
-            generation: next.number(),
-            ..known.owned()
-        };
+        let released = |reason| released(&known, next, reason);
         let release =
             |generation, next| answer(&bench, &known, question(&known, SB_OP_RELEASE, generation, next), b"");
         // No owner, no socket: anybody could be.
@@ -139,14 +144,8 @@ fn a_switch_that_is_late_hears_where_the_flow_was_released() {
             // Nobody can go on.
             (SB_REASON_RESPONDING, 2, Seq(known.seq)),
         ] {
-            let released = sb_owned {
-                state: SB_OWN_RELEASED as u8,
-                reason: reason as u8,
-                generation: owned.successor(1).number(),
-                next: further.0,
-                ..known.owned()
-            };
-            bench.put(&known.flow, &released);
+            let released = released(&known, owned.successor(1), reason);
+            bench.put(&known.flow, &sb_owned { next: further.0, ..released });
             let release = question(&known, SB_OP_RELEASE, owned, owned.successor(by));
             let (_, out) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
             let said = Handoff::parse(&out).expect("an answer").option;
@@ -163,12 +162,6 @@ fn all_switches_hear_of_the_end_of_a_released_flow() {
         let bench = Bench::new();
         let known = flow_at(53_018);
         let owned = FIRST.next_attempt();
-        let released = sb_owned {
-            state: SB_OWN_RELEASED as u8,
-            generation: owned.successor(1).number(),
-            next: known.seq,
-            ..known.owned()
-        };
         let at_mark = known.seq;
         for (seq, tcp_flags, data, reason, ends) in [
             (at_mark, flags::FIN | flags::ACK, &b""[..], SB_REASON_NONE, true),
@@ -180,7 +173,8 @@ fn all_switches_hear_of_the_end_of_a_released_flow() {
             // The switch answers the client itself.
             (at_mark, flags::FIN | flags::ACK, b"", SB_REASON_RESPONDING, false),
         ] {
-            bench.put(&known.flow, &sb_owned { reason: reason as u8, ..released });
+            let released = released(&known, owned.successor(1), reason);
+            bench.put(&known.flow, &sb_owned { next: at_mark, ..released });
             let option = of(&known, SB_OP_FORWARD, owned);
             let inner = segment(&known.flow, true, (Seq(seq), Seq(known.ack)), tcp_flags, None, data);
             let view = TcpView::parse(&inner).expect("a TCP packet");
@@ -198,12 +192,7 @@ fn a_request_without_a_server_goes_back_to_one_switch() {
         let bench = Bench::new();
         let known = flow_at(53_003);
         let owned = FIRST.next_attempt();
-        let orphan = sb_owned {
-            state: SB_OWN_RELEASED as u8,
-            reason: SB_REASON_NO_SOCKET as u8,
-            generation: owned.number(),
-            ..known.owned()
-        };
+        let orphan = released(&known, owned, SB_REASON_NO_SOCKET);
         let request = |generation| {
             let option = of(&known, SB_OP_FORWARD, generation);
             let option = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option };
@@ -225,11 +214,7 @@ fn a_switch_hears_that_a_flow_has_left() {
         let bench = Bench::new();
         let known = flow_at(53_005);
         let owned = FIRST.next_attempt();
-        let released = sb_owned {
-            state: SB_OWN_RELEASED as u8,
-            generation: owned.successor(1).number(),
-            ..known.owned()
-        };
+        let released = released(&known, owned.successor(1), SB_REASON_NONE);
         bench.put(&known.flow, &released);
         for data in [b"".as_slice(), b"body"] {
             let said = answer(&bench, &known, of(&known, SB_OP_FORWARD, owned), data);
@@ -284,14 +269,8 @@ fn a_released_flow_is_described_to_whoever_asks() {
             (SB_REASON_FROZEN, Seq(0), false),
             (SB_REASON_PASSED_ON, Seq(0), false),
         ] {
-            let released = sb_owned {
-                state: SB_OWN_RELEASED as u8,
-                reason: reason as u8,
-                generation: next.number(),
-                mss: 1400,
-                ..known.owned()
-            };
-            bench.put(&known.flow, &released);
+            let released = released(&known, next, reason);
+            bench.put(&known.flow, &sb_owned { mss: 1400, ..released });
             let probe = FlowState::at(origin, Seq(0)).option(SB_OP_PROBE);
             let (_, out) = bench.ingress(&to_us(&known.hand_over(probe, b"")), 0);
             let said = Handoff::parse(&out).expect("an answer").option;
