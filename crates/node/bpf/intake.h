@@ -113,7 +113,7 @@ static __always_inline void set_mark(struct sb_owned *flow, const struct handoff
         flow->next = bpf_ntohl(h->option.payload.flow.next);
         flow->mark_framing = h->option.payload.flow.framing;
         flow->mark_left = h->option.payload.flow.left;
-        flow->read = begins ? h->seq + bpf_ntohs(h->option.payload.handover.head) : end;
+        flow->read = begins ? h->seq + bpf_ntohs(h->option.payload.handover.boundary) : end;
         flow->read_us = now_us();
 }
 
@@ -163,7 +163,7 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
         if (flags & SB_HANDOVER_REQUEST)
                 from = h->seq;
         else
-                from = flags ? h->seq + bpf_ntohs(h->option.payload.handover.head) : end;
+                from = flags ? h->seq + bpf_ntohs(h->option.payload.handover.boundary) : end;
         first = later_of(h->seq, facts->rcv_nxt);
         flow->passed = later_of(flow->passed, facts->rcv_nxt);
         /* In a long body nothing more is read: after 2^31 bytes an old number would seem to be ahead. */

@@ -49,7 +49,7 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         said->flow.wscale = entry->wscale;
         said->flow.session = entry->session;
         said->flow.generation = bpf_htonl(entry->generation);
-        said->head = bpf_htons(p->handoff_head);
+        said->boundary = bpf_htons(p->handoff_boundary);
         said->queue_share = 0;
         said->reserved = 0;
         sb_copy_v6(input->node, node->address);

@@ -28,9 +28,9 @@ struct packet {
         __u16 payload; /* length of the data */
         __u8 flags;
         __u8 traffic_class;
-        __u8 handoff_op;    /* of the handoff packet: SB_OP_FORWARD or SB_OP_ICMP */
-        __u8 handoff_flags; /* of the handoff packet: SB_HANDOVER_* */
-        __u16 handoff_head; /* of the handoff packet: sb_handover.head */
+        __u8 handoff_op;        /* of the handoff packet: SB_OP_FORWARD or SB_OP_ICMP */
+        __u8 handoff_flags;     /* of the handoff packet: SB_HANDOVER_* */
+        __u16 handoff_boundary; /* of the handoff packet: sb_handover.boundary */
 };
 
 /*

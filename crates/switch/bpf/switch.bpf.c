@@ -165,7 +165,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
                 if (!follow_body(ctx, p, place, entry))
                         return BEYOND_ASK;
                 p->handoff_flags = SB_HANDOVER_READ;
-                p->handoff_head = before;
+                p->handoff_boundary = before;
                 return BEYOND_FORWARD;
         }
         if (before != 0 || entry->mode == SB_MODE_UPGRADING)
@@ -180,7 +180,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
         move_mark(place, entry);
         p->handoff_flags = SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN;
-        p->handoff_head = p->payload;
+        p->handoff_boundary = p->payload;
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
         sb_add_one(&express_by_service, vip->service);

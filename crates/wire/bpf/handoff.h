@@ -353,11 +353,11 @@ struct sb_handover {
         /* State of the flow, with this packet. */
         struct sb_flow_state flow;
         /*
-         * Where reading began or ended, in bytes from the packet's first byte of data on. In ADOPT and with
-         * REQUEST what is before it was read; what follows up to the mark is more of the request's body.
-         * With READ what is behind it was read.
+         * Boundary between what the switch has read and what it has not, in bytes from the packet's first
+         * byte of data on. In ADOPT and with REQUEST it has read what is before; what follows up to the mark is
+         * more of the request's body. With READ it has read what is behind.
          */
-        __be16 head;
+        __be16 boundary;
         /*
          * In ADOPT the share of the listener's accept queue up to which the node adopts, in percent; more
          * than 100 counts as 100. With 0 the node does not look at the queue, and the kernel drops what

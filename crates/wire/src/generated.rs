@@ -196,7 +196,7 @@ pub struct sb_flow_state {
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_handover {
     pub flow: sb_flow_state,
-    pub head: __be16,
+    pub boundary: __be16,
     pub queue_share: __u8,
     pub reserved: __u8,
 }

@@ -58,7 +58,7 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
         "0000000000000000", // left, heads
         "0000000005b40797", // requests, framing, MSS 1460; wscale, SACK, timestamps; scales 9 and 7
         "61626378797a0000", // session: pool abc, node xyz
-        "0000000000000000", // generation, head, queue share, reserved
+        "0000000000000000", // generation, boundary, queue share, reserved
         "3bc9b5b08510d2c5", // tag
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",

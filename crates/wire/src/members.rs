@@ -72,10 +72,11 @@ mod tests {
     #[test]
     fn a_longer_structure_begins_with_the_state_of_its_flow() {
         let state = sb_flow_state { origin: 1, next: 2, wscale: 3, ..Default::default() };
-        let option = sb_option::default().saying(&sb_handover { flow: state, head: 4, ..Default::default() });
+        let option =
+            sb_option::default().saying(&sb_handover { flow: state, boundary: 4, ..Default::default() });
         assert_eq!(option.flow_state(), state);
         let changed = option.with(|flow: &mut sb_flow_state| flow.next = 5).said::<sb_handover>();
-        assert_eq!((changed.flow.next, changed.head), (5, 4));
-        assert_eq!(option.saying(&state).said::<sb_handover>().head, 0);
+        assert_eq!((changed.flow.next, changed.boundary), (5, 4));
+        assert_eq!(option.saying(&state).said::<sb_handover>().boundary, 0);
     }
 }

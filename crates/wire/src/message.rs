@@ -57,7 +57,7 @@ impl Reading {
         }
     }
 
-    fn head(self) -> u16 {
+    fn boundary(self) -> u16 {
         match self {
             Reading::None => 0,
             Reading::Request { head, .. } => head,
@@ -65,11 +65,11 @@ impl Reading {
         }
     }
 
-    fn read(flags: u32, head: u16) -> Self {
+    fn read(flags: u32, boundary: u16) -> Self {
         if flags & SB_HANDOVER_REQUEST != 0 {
-            Reading::Request { head, recovery: Recovery::read(flags) }
+            Reading::Request { head: boundary, recovery: Recovery::read(flags) }
         } else if flags & SB_HANDOVER_READ != 0 {
-            Reading::More { skip: head }
+            Reading::More { skip: boundary }
         } else {
             Reading::None
         }
@@ -133,15 +133,15 @@ impl ToNode {
     /// The option of its packet, without a tag.
     pub fn option(&self, flow: &FlowState) -> sb_option {
         let (op, state) = (handoff::blank(self.op()), flow.to_wire());
-        let handover = |head: u16, queue_share| {
-            op.saying(&sb_handover { flow: state, head: head.to_be(), queue_share, reserved: 0 })
+        let handover = |boundary: u16, queue_share| {
+            op.saying(&sb_handover { flow: state, boundary: boundary.to_be(), queue_share, reserved: 0 })
         };
         let question =
             |next: Generation| op.saying(&sb_question { flow: state, next_generation: next.to_be() });
         let (flags, option) = match *self {
             ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), handover(head, queue_share)),
             ToNode::Forward(reading) | ToNode::Confirm(reading) => {
-                (reading.flags(), handover(reading.head(), 0))
+                (reading.flags(), handover(reading.boundary(), 0))
             }
             ToNode::Release { abort, next } => (if abort { SB_RELEASE_ABORT } else { 0 }, question(next)),
             ToNode::Probe { next } => (0, question(next)),
@@ -155,14 +155,16 @@ impl ToNode {
     /// operation.
     pub fn read(option: &sb_option) -> Option<ToNode> {
         let (flags, said) = (u32::from(option.flags), option.said::<sb_handover>());
-        let head = u16::from_be(said.head);
+        let boundary = u16::from_be(said.boundary);
         let next = || Generation::from_be(option.said::<sb_question>().next_generation);
         Some(match sb_op::from_number(option.op)? {
-            sb_op::SB_OP_ADOPT => {
-                ToNode::Adopt { head, recovery: Recovery::read(flags), queue_share: said.queue_share }
-            }
-            sb_op::SB_OP_FORWARD => ToNode::Forward(Reading::read(flags, head)),
-            sb_op::SB_OP_CONFIRM => ToNode::Confirm(Reading::read(flags, head)),
+            sb_op::SB_OP_ADOPT => ToNode::Adopt {
+                head: boundary,
+                recovery: Recovery::read(flags),
+                queue_share: said.queue_share,
+            },
+            sb_op::SB_OP_FORWARD => ToNode::Forward(Reading::read(flags, boundary)),
+            sb_op::SB_OP_CONFIRM => ToNode::Confirm(Reading::read(flags, boundary)),
             sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0, next: next() },
             sb_op::SB_OP_PROBE => ToNode::Probe { next: next() },
             sb_op::SB_OP_KEEP => ToNode::Keep { end: Seq::from_be(option.said::<sb_kept>().end) },
@@ -541,10 +543,14 @@ mod tests {
             (ToNode::Forward(Reading::None), 0, 0, 0),
             (ToNode::Confirm(Reading::More { skip: 4 }), SB_HANDOVER_READ, 4, 0),
         ];
-        for (message, flags, head, queue_share) in rows {
+        for (message, flags, boundary, queue_share) in rows {
             let option = message.option(&state);
-            let handover =
-                sb_handover { flow: state.to_wire(), head: u16::to_be(head), queue_share, reserved: 0 };
+            let handover = sb_handover {
+                flow: state.to_wire(),
+                boundary: u16::to_be(boundary),
+                queue_share,
+                reserved: 0,
+            };
             let expected = handoff::blank(message.op()).saying(&handover);
             assert_eq!(option, sb_option { flags: flags as u8, ..expected }, "{message:?}");
             assert_eq!(ToNode::read(&option), Some(message));

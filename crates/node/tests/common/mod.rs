@@ -222,7 +222,7 @@ impl Handoff {
             option = option.with(|said: &mut sb_handover| said.queue_share = self.share);
         }
         if op == sb_op::SB_OP_ADOPT || self.flags & SB_HANDOVER_REQUEST != 0 {
-            option = option.with(|said: &mut sb_handover| said.head = (view.len() as u16).to_be());
+            option = option.with(|said: &mut sb_handover| said.boundary = (view.len() as u16).to_be());
         }
         let mut out = Vec::new();
         handoff::encode(

@@ -182,7 +182,7 @@ impl KnownFlow {
         let state = FlowState { handshake, requests: 1, ..FlowState::at(Seq(self.seq), Seq(next)) };
         let queue_share = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
         state.option(op).with(|said: &mut sb_handover| {
-            said.head = (len as u16).to_be();
+            said.boundary = (len as u16).to_be();
             said.queue_share = queue_share;
         })
     }

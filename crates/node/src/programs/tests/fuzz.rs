@@ -260,7 +260,7 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
         said.flow.framing = random.pick(&[0, 0, SB_FRAMING_BODY | SB_FRAMING_SKIP, any as u16]).to_be();
         said.flow.left = random.pick(&[0, 0, 1000, any as u32]).to_be();
         said.flow.generation = any as u32;
-        said.head = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
+        said.boundary = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
         said.queue_share = random.next() as u8;
         said.reserved = any as u8;
     });

@@ -110,7 +110,7 @@ impl<'a> Flow<'a> {
                 handover.flow.next = FIRST.wrapping_add(said.next).to_be();
                 handover.flow.framing = said.framing.to_be();
                 handover.flow.left = said.left.to_be();
-                handover.head = (said.head as u16).to_be();
+                handover.boundary = (said.head as u16).to_be();
             })
         };
         self.from(at).hand_over(option, data)

@@ -77,7 +77,7 @@ fn the_mark_moves_with_the_data_read() {
                     said.flow.next = next;
                     said.flow.framing = framing;
                     said.flow.left = left;
-                    said.head = 0;
+                    said.boundary = 0;
                 })
             };
             let option = sb_option { op: SB_OP_FORWARD as u8, reason: 0, ..said };

@@ -110,7 +110,7 @@ impl<'a> Client<'a> {
         self.read = self.known.seq.wrapping_add(head as u32);
         self.mark = self.known.seq.wrapping_add(request.len() as u32);
         let option =
-            self.option(op, session).with(|said: &mut sb_handover| said.head = (head as u16).to_be());
+            self.option(op, session).with(|said: &mut sb_handover| said.boundary = (head as u16).to_be());
         let packet = self.here().hand_over(option, &request[..len]);
         self.known.seq = self.known.seq.wrapping_add(len as u32);
         packet
@@ -122,7 +122,7 @@ impl<'a> Client<'a> {
         let flags = if is_read { SB_HANDOVER_READ as u8 } else { 0 };
         let option = sb_option {
             flags,
-            ..self.option(SB_OP_FORWARD, session).with(|said: &mut sb_handover| said.head = 0)
+            ..self.option(SB_OP_FORWARD, session).with(|said: &mut sb_handover| said.boundary = 0)
         };
         let packet = self.here().hand_over(option, data);
         self.known.seq = self.known.seq.wrapping_add(data.len() as u32);

@@ -294,7 +294,7 @@ impl World {
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
         let mut option = entry.flow_state().option(sb_op::SB_OP_FORWARD);
         option.flags |= extra.0;
-        let option = option.with(|said: &mut sb_handover| said.head = extra.1.to_be());
+        let option = option.with(|said: &mut sb_handover| said.boundary = extra.1.to_be());
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 

@@ -520,10 +520,10 @@ impl Node {
     /// The mark that the packet says, and what has been read before it.
     fn set_mark(&mut self, packet: &ToNode) {
         let option = &packet.option;
-        let sb_handover { flow: said, head, .. } = option.said();
-        let (view, head) = (packet.view(), u16::from_be(head));
+        let sb_handover { flow: said, boundary, .. } = option.said();
+        let (view, boundary) = (packet.view(), u16::from_be(boundary));
         let begins = packet.op == SB_OP_ADOPT || option.flags & SB_HANDOVER_REQUEST as u8 != 0;
-        let read = if begins { view.seq + u32::from(head) } else { view.end_seq() };
+        let read = if begins { view.seq + u32::from(boundary) } else { view.end_seq() };
         self.read = Net::offset(read);
         (self.next, self.framing) = (Seq::from_be(said.next), u16::from_be(said.framing));
         self.left = u32::from_be(said.left);
@@ -543,7 +543,7 @@ impl Node {
         }
         let from = match flags {
             0 => end,
-            SB_HANDOVER_READ => seq + u32::from(u16::from_be(option.said::<sb_handover>().head)),
+            SB_HANDOVER_READ => seq + u32::from(u16::from_be(option.said::<sb_handover>().boundary)),
             _ => seq,
         };
         let first = seq.max(self.end());

@@ -311,7 +311,7 @@ impl Bench {
     ) -> Vec<u8> {
         let mut option = typed(entry).flow_state().option(sb_op::SB_OP_FORWARD);
         option.flags |= flags as u8;
-        let option = option.with(|said: &mut sb_handover| said.head = head.to_be());
+        let option = option.with(|said: &mut sb_handover| said.boundary = head.to_be());
         let view = TcpView::parse(packet).expect("a TCP packet");
         self.handed(entry.node, flow, option, &view, packet)
     }

@@ -150,7 +150,7 @@ impl<'a> Sender<'a> {
                 said.flow.requests = (number as u16).to_be();
                 said.flow.next = self.origin.wrapping_add(next as u32).to_be();
                 said.flow.session = self.session;
-                said.head = (head as u16).to_be();
+                said.boundary = (head as u16).to_be();
             })
         };
         known.hand_over(option, &self.requests.stream.bytes[part])
