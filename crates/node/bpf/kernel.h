@@ -50,11 +50,21 @@ struct inet_sock {
 
 struct inet_connection_sock {
         struct inet_sock icsk_inet;
+        __u8 icsk_retransmits;
+};
+
+struct tcp_options_received {
+        __u32 ts_recent;
+        __u16 saw_tstamp : 1, tstamp_ok : 1;
+        __u16 rcv_wscale : 4;
 };
 
 struct tcp_sock {
         struct inet_connection_sock inet_conn;
+        struct tcp_options_received rx_opt;
         __u32 rcv_nxt;
+        __u32 rcv_wup;
+        __u32 rcv_wnd;
         __u32 copied_seq;
         __u32 snd_nxt;
         __u32 snd_una;
@@ -66,6 +76,17 @@ struct tcp_timewait_sock {
         struct {
                 struct sock_common __tw_common;
         } tw_sk;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+        struct seq_file *seq;
+};
+
+struct bpf_iter__tcp {
+        struct bpf_iter_meta *meta;
+        struct sock_common *sk_common;
 };
 
 /* Options of an adopted connection, include/net/tcp.h. */

@@ -48,6 +48,8 @@
 #include "read.h"
 #include "received.h"
 #include "release.h"
+#include "socket.h"
+#include "stalled.h"
 #include "tcx.h"
 #include "vips.h"
 
@@ -246,22 +248,10 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s || sk->__sk_common.skc_net.net->net_cookie != s->netns_cookie)
                 return 0;
-        /* skc_num is 0 when a socket closes: tcp_set_state() has released the port. */
         tcp = (void *)bpf_skc_to_tcp_sock(sk);
         if (!tcp)
                 return 0;
-        flow.vip_port = tcp->inet_conn.icsk_inet.inet_sport;
-        flow.client_port = sk->__sk_common.skc_dport;
-        if (sk->__sk_common.skc_family == AF_INET) {
-                sb_map_v4(flow.client, sk->__sk_common.skc_daddr);
-                sb_map_v4(flow.vip, sk->__sk_common.skc_rcv_saddr);
-        } else {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                        ((__u32 *)flow.client)[i] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i];
-                        ((__u32 *)flow.vip)[i] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i];
-                }
-        }
+        flow_of_socket(tcp, &flow);
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow || owned_flow->state == SB_OWN_RELEASED)
                 return 0;

@@ -53,10 +53,34 @@ struct socket_facts {
         __u8 slot; /* in `adopting` */
 };
 
-/* Next TSval of the socket: tcp_time_stamp_ms() and its offset, include/net/tcp.h. */
+/* Next TSval of a socket with this offset: tcp_time_stamp_ms(), include/net/tcp.h. */
+static __always_inline __u32 clock_with(__u32 tsoffset)
+{
+        return (__u32)(bpf_ktime_get_ns() / 1000000) + tsoffset;
+}
+
 static __always_inline __u32 clock_of(const struct socket_facts *facts)
 {
-        return (__u32)(bpf_ktime_get_ns() / 1000000) + facts->tsoffset;
+        return clock_with(facts->tsoffset);
+}
+
+/* The flow of a socket, also of one that closes: tcp_set_state() has released its port, and skc_num is 0. */
+static __always_inline void flow_of_socket(const struct tcp_sock *tcp, struct sb_flow *flow)
+{
+        const struct sock_common *common = &tcp->inet_conn.icsk_inet.sk.__sk_common;
+
+        flow->vip_port = tcp->inet_conn.icsk_inet.inet_sport;
+        flow->client_port = common->skc_dport;
+        if (common->skc_family == AF_INET) {
+                sb_map_v4(flow->client, common->skc_daddr);
+                sb_map_v4(flow->vip, common->skc_rcv_saddr);
+                return;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+                ((__u32 *)flow->client)[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
+                ((__u32 *)flow->vip)[i] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[i];
+        }
 }
 
 static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)

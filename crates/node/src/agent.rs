@@ -34,6 +34,7 @@ use crate::records::Records;
 use crate::released;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
+use crate::stalled::window_probe;
 use crate::switches::Relay;
 
 /// The role in the names of pins and of the control socket.
@@ -228,11 +229,11 @@ impl Agent<'_> {
                 (*address, Duration::from_nanos(switch.heard_ns))
             };
             let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
-            self.sender.send(self.plan.address, &records.packets(&self.plan.signer(), &heard))?;
+            self.sender.send(&records.packets(&self.plan.signer(), &heard))?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
             self.send_lists(&mut lists, &switches)?;
             let now = (Instant::now(), monotonic_ns());
-            self.sender.send(self.plan.address, &relay.packets(now, &self.plan.signer(), &switches))?;
+            self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
             self.carry_out(&mut orders, &switches);
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
@@ -281,10 +282,11 @@ impl Agent<'_> {
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
         let packets = outboxes
             .packets(Instant::now(), &self.plan.signer(), lost, |switch| switches.get(&switch).copied());
-        self.sender.send(self.plan.address, &packets)
+        self.sender.send(&packets)
     }
 
-    /// Sends lists of flows to the switches that want them.
+    /// Sends lists of flows to the switches that want them, and window probes when one begins: clients' packets may go to
+    /// another switch since.
     fn send_lists(&self, lists: &mut Lists, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
         let now = Instant::now();
         let wanted = switches.iter().filter(|(_, switch)| switch.list != 0).map(|(address, switch)| Wanted {
@@ -292,10 +294,13 @@ impl Agent<'_> {
             epoch: switch.list,
             number: switch.listed,
         });
-        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
+        if lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())? {
+            let stalled = self.programs.stalled()?;
+            self.sender.send(&stalled.iter().map(window_probe).collect::<Vec<_>>())?;
+        }
         let describe = |flows: &[sb_flow]| self.programs.describe(flows);
         let packets = lists.packets(now, &self.plan.signer(), describe)?;
-        self.sender.send(self.plan.address, &packets)
+        self.sender.send(&packets)
     }
 
     /// Drains the node or ends that, as switches order.

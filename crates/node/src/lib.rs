@@ -31,6 +31,7 @@ mod signer;
 mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
+mod stalled;
 mod switches;
 mod window;
 

@@ -42,13 +42,14 @@ struct List {
 }
 
 impl Lists {
-    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node.
+    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node. True if one has begun.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         wanted: &[Wanted],
         flows: impl Fn() -> Result<Vec<sb_flow>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let mut has_begun = false;
         self.0.retain(|switch, list| {
             wanted.iter().any(|wanted| (wanted.switch, wanted.epoch) == (*switch, list.epoch))
         });
@@ -57,9 +58,10 @@ impl Lists {
                 list.acknowledged(number as usize, now);
             } else if number == 0 && self.0.len() < LISTS_MAX {
                 self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, window: Window::default() });
+                has_begun = true;
             }
         }
-        Ok(())
+        Ok(has_begun)
     }
 
     /// Whether any list is in progress.

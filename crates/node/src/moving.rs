@@ -160,7 +160,7 @@ impl Frozen for FrozenFlow {
         let signer = *inner.signer.read().unwrap_or_else(PoisonError::into_inner);
         let packet = signer.packet(switch, &self.flow, message.option(), &packet);
         let packet = packet.ok_or(io::ErrorKind::InvalidData)?;
-        inner.sender.send(signer.node, &[(switch, packet)]).map_err(io::Error::other)
+        inner.sender.send(&[(switch, packet)]).map_err(io::Error::other)
     }
 }
 

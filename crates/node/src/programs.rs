@@ -22,12 +22,14 @@ use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
     sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence, sb_reason,
+    sb_stalled,
 };
 
 use crate::plan::Plan;
 use crate::released::Released;
 use crate::sessions::PoolKey;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
+use crate::stalled;
 
 const LOOPBACK: &str = "lo";
 
@@ -256,6 +258,11 @@ impl<'obj> Programs<'obj> {
     /// The state of those of the flows that this node has.
     pub(crate) fn describe(&self, flows: &[sb_flow]) -> Result<Vec<sb_listed>> {
         describe(&self.skeleton.progs.describe_flows, &mut self.memory.borrow_mut(), flows)
+    }
+
+    /// The flows whose server waits for an acknowledgment.
+    pub(crate) fn stalled(&self) -> Result<Vec<sb_stalled>> {
+        stalled::read(&self.skeleton.progs.switchback_stalled)
     }
 
     /// The ring of facts.

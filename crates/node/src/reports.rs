@@ -171,7 +171,7 @@ impl Reporter {
                 packets.extend((!packet.is_empty()).then_some((switch, packet)));
             }
         }
-        sender.send(plan.address, &packets)
+        sender.send(&packets)
     }
 
     /// The report about a listener for a pool; None while its state is unknown.

@@ -60,6 +60,17 @@ struct sb_listening_switch {
         struct sb_switch_self own;
 };
 
+/* A flow whose server waits for an acknowledgment, with the numbers of a window probe. */
+struct sb_stalled {
+        struct sb_flow flow;
+        __u32 seq;   /* of the last byte that the client has acknowledged */
+        __u32 ack;   /* as the server's socket has sent it last, with the window */
+        __u32 tsval; /* TSval and TSecr, if the connection has timestamps */
+        __u32 tsecr;
+        __u16 window; /* scaled, as in the header */
+        __u16 has_timestamps;
+};
+
 /*
  * Reserved places in accept queues, for adoptions that have not reached their listener. The key is a hash of
  * the listener's address in the kernel, from 1 to SB_ADOPTING_SLOTS - 1. Listeners with the same hash share a

@@ -578,6 +578,17 @@ pub struct sb_listening_switch {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_stalled {
+    pub flow: sb_flow,
+    pub seq: __u32,
+    pub ack: __u32,
+    pub tsval: __u32,
+    pub tsecr: __u32,
+    pub window: __u16,
+    pub has_timestamps: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_adopting {
     pub last_ns: __u64,
     pub count: __s64,
@@ -970,6 +981,8 @@ pub enum NodeCounter {
     RefusedFailed,
     #[doc = "acknowledgments of requests without a response, and early FINs, kept back"]
     Withheld,
+    #[doc = "flows whose client was asked for an acknowledgment when a switch took flows over"]
+    Stalled,
     #[doc = "flows that go on without the server that ended them"]
     Outlived,
     #[doc = "packets of released flows kept back"]
@@ -1057,7 +1070,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 61] = [
+    pub const ALL: [NodeCounter; 62] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1077,6 +1090,7 @@ impl NodeCounter {
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
         NodeCounter::Withheld,
+        NodeCounter::Stalled,
         NodeCounter::Outlived,
         NodeCounter::Muted,
         NodeCounter::Remembered,
@@ -1142,6 +1156,7 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
             NodeCounter::Withheld => "withheld",
+            NodeCounter::Stalled => "stalled",
             NodeCounter::Outlived => "outlived",
             NodeCounter::Muted => "muted",
             NodeCounter::Remembered => "remembered",
@@ -1208,6 +1223,7 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
             NodeCounter::Withheld => "acknowledgments of requests without a response, and early FINs, kept back",
+            NodeCounter::Stalled => "flows whose client was asked for an acknowledgment when a switch took flows over",
             NodeCounter::Outlived => "flows that go on without the server that ended them",
             NodeCounter::Muted => "packets of released flows kept back",
             NodeCounter::Remembered => "flows known again by a request, after their entry had given way to others",

@@ -175,6 +175,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
     assert_eq!(size_of::<sb_listening_switch>(), 8 + 8 * 4 + size_of::<sb_switch_self>());
+    assert_eq!(size_of::<sb_stalled>(), size_of::<sb_flow>() + 4 * 4 + 2 * 2);
     assert_eq!(size_of::<sb_records>(), 8 + 4 * 4);
     assert_eq!(size_of::<sb_listed>(), size_of::<sb_flow>() + size_of::<sb_flow_state>());
     assert_eq!(size_of::<sb_switch_heard>(), size_of::<sb_switch_self>() + 4 + 1 + 3);

@@ -46,6 +46,7 @@ plain!(
     sb_second,
     sb_load,
     sb_listening_switch,
+    sb_stalled,
     sb_adopting,
     sb_client_key_input,
     sb_introduction,

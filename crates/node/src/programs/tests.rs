@@ -23,5 +23,6 @@ mod over;
 mod owned;
 mod queue;
 mod second;
+mod stalled;
 mod versions;
 mod wire;

@@ -275,7 +275,8 @@ impl Dispatcher {
         let entry = Entry::of_node(node, state, self.plan.limits.body);
         let is_further =
             |known: &Entry| entry.is_some_and(|said| said.is_of_same(known) && said.is_newer(known));
-        let is_news = match self.current(at, flow).filter(|known| known.origin == state.origin) {
+        let known = self.current(at, flow).filter(|known| known.origin == state.origin);
+        let is_news = match known {
             Some(known) => {
                 let is_newer = state.generation.is_newer(known.generation) || is_further(&known);
                 (known.has_node() || known.generation.is_some()) && is_newer
@@ -283,6 +284,11 @@ impl Dispatcher {
             None => !self.knows(flow),
         };
         if !is_news {
+            let was_asked = self.probed.remove(flow).is_some() && !is_bare(&view);
+            // A list has been faster than the answer, with which the client's packet comes back.
+            if let Some(known) = known.filter(|known| was_asked && known.has_node() && known.node == node) {
+                self.forward(flow, &known, &view, packet, Reading::None);
+            }
             return;
         }
         let Some(entry) = self.recover(flow, state.origin, entry, &view) else { return };

@@ -28,7 +28,7 @@ use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
     read_from, sb_adopting, sb_closed, sb_flow, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
     sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
-    sb_sized,
+    sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -384,6 +384,11 @@ impl Bench {
 
     pub fn put(&self, flow: &sb_flow, owned: &sb_owned) {
         self.skel.maps.owned.update(bytes_of(flow), bytes_of(owned), MapFlags::ANY).unwrap();
+    }
+
+    /// The flows whose server waits for an acknowledgment.
+    pub fn stalled(&self) -> Vec<sb_stalled> {
+        crate::stalled::read(&self.skel.progs.switchback_stalled).unwrap()
     }
 
     /// The programs' sums for reports.

@@ -15,6 +15,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::clients;
 use super::frames::*;
+use super::stalled::close_window;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -281,6 +282,10 @@ impl Flows<'_> {
                 let asked = known.seq - REQUEST.len() as u32;
                 let owned = sb_owned { responses: 0, again: 1, asked, asked_us: now_us(), ..known.owned() };
                 self.leave(&known, &owned, b"");
+            }
+            Stalled => {
+                close_window(bench, &mut self.answered());
+                assert_eq!(bench.stalled().len(), 1);
             }
             Outlived => {
                 let known = self.next();

@@ -373,7 +373,7 @@ fn unreached(bench: &Bench) -> Vec<NodeCounter> {
     // Clients with a shim are tested in clients.rs; here there are none.
     let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
     // Hidden nodes, nodes that are switches, and late copies have tests of their own.
-    let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated];
+    let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled];
     let has_tests = |counter: &NodeCounter| other.contains(counter) || of_clients.contains(counter);
     let all = NodeCounter::ALL.into_iter();
     all.filter(|counter| !has_tests(counter) && bench.counter(*counter) == 0).collect()

@@ -120,3 +120,18 @@ fn a_mark_that_lies_far_behind_is_asked_about() {
     world.handoff(node(2), earlier.option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!(world.map[&flow()], before, "a late answer");
 }
+
+/// The client may not repeat it: an update of the window, for example.
+#[test]
+fn an_acknowledgment_whose_flow_is_listed_while_nodes_are_asked_is_forwarded() {
+    let mut world = World::of_several(CONFIG, 1);
+    let asked = world.client_packet(&data(get("/web/").len() as u32, 0, b""));
+    assert_eq!(asked.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+    let said = listed(Generation::first(0));
+    world.list(node(2), said);
+    let state = FlowState::from_wire(&said.state);
+    let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
+    assert_eq!(sent.iter().map(|sent| (sent.op, sent.node)).collect::<Vec<_>>(), [(SB_OP_FORWARD, node(2))]);
+    let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
+    assert!(sent.is_empty(), "a repeated answer");
+}

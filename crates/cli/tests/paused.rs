@@ -1,0 +1,96 @@
+//! A download that its client has paused goes on when its switch has died, although the client's word that it has room
+//! again died with it.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::http::Document;
+use common::steady::Steady;
+use common::{PATIENCE, PROGRAM, Plan, Result, alone, start_daemon, status, wait_until};
+use nix::sys::socket::{setsockopt, sockopt};
+use switchback_lab::{Host, Lab, ServerKind, ServerOptions, Topology};
+
+/// What the client's socket holds, in bytes.
+const RECEIVE_BUFFER: usize = 1 << 16;
+/// The server's socket has asked for room so often that it waits 6.4 seconds before it asks again.
+const BACKED_OFF: &str = "backoff:5";
+
+/// Reads what has arrived.
+fn drain(stream: &mut TcpStream, received: &mut Vec<u8>) -> Result {
+    stream.set_nonblocking(true)?;
+    let drained = stream.read_to_end(received);
+    stream.set_nonblocking(false)?;
+    match drained {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        other => Err(format!("the download ended: {other:?}").into()),
+    }
+}
+
+/// Whether the node's server waits for the client's window.
+fn is_backed_off(node: &Host) -> Result<bool> {
+    let output = node.run(["ss", "-tinH", "state", "established"])?;
+    Ok(output.stdout.contains(BACKED_OFF))
+}
+
+#[test]
+fn a_paused_download_goes_on_when_its_switch_has_died() -> Result {
+    let _alone = alone();
+    let lab = Lab::builder().topology(Topology::Routed).switches(2).nodes(2).up()?;
+    let plan =
+        Plan { servers: vec![ServerKind::Nginx; 2], pools: vec![("web", vec![0, 1])], ..Default::default() };
+    let config = lab.write_config_text(&(plan.config(&lab) + "\n{switches}"))?;
+    for node in lab.nodes() {
+        node.nginx(&ServerOptions { extra: "keepalive_requests 1000000;".to_owned(), ..Default::default() })?;
+        start_daemon(node, "node", &config)?;
+    }
+    for index in 0..2 {
+        start_daemon(lab.switch(index), "switch", &config)?;
+        // It has asked for the nodes' flows, and knows none of those that begin after that.
+        wait_until(
+            "ready",
+            PATIENCE,
+            || Ok(lab.switch(index).run([PROGRAM, "ready"])?),
+            |said| said.status.success(),
+        )?;
+    }
+    let vip = SocketAddr::new(lab.vip4().into(), 80);
+    let (small, large) = (Document::of(&lab, "/small")?, Document::of(&lab, "/1m")?);
+    let probes = || -> Result<u64> {
+        let counts = lab.nodes().map(|node| {
+            status(node)?["counters"]["stalled"].as_u64().ok_or_else(|| "no counter stalled".into())
+        });
+        counts.sum()
+    };
+    // The other switch lists flows when it meets many.
+    let others = Steady { clients: 60, pause: Duration::from_millis(100), close: false };
+    let pause = || -> Result<Duration> {
+        let mut stream = lab.client(0).enter(|| TcpStream::connect_timeout(&vip, PATIENCE))??;
+        setsockopt(&stream, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let request = format!("GET {} HTTP/1.1\r\nHost: {vip}\r\nConnection: close\r\n\r\n", large.path);
+        stream.write_all(request.as_bytes())?;
+        let backed_off = || lab.nodes().map(is_backed_off).collect::<Result<Vec<bool>>>();
+        wait_until("probes of the window", PATIENCE, backed_off, |nodes| nodes.contains(&true))?;
+        let mut received = Vec::new();
+        lab.switch(0).cut_link()?;
+        drain(&mut stream, &mut received)?;
+        lab.move_vips(1)?;
+        let moved = Instant::now();
+        received.push(0);
+        stream.read_exact(received.last_mut().map(std::slice::from_mut).expect("it has a byte"))?;
+        let waited = moved.elapsed();
+        stream.read_to_end(&mut received)?;
+        assert!(received.ends_with(&large.body), "{} bytes are wrong", received.len());
+        Ok(waited)
+    };
+    let (waited, served) = others.run_beside(lab.client(0), vip, (small.path, &small.body), pause)?;
+    println!("it went on after {waited:?}; the slowest request took {:?}", served.slowest);
+    served.assert_all_answered();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    assert!(probes()? >= 1, "no client was asked");
+    lab.down()?;
+    Ok(())
+}
