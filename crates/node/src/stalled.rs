@@ -1,9 +1,10 @@
-//! Window probes to the clients of stalled flows, when a switch takes flows of another one over.
+//! Window probes to the clients of stalled flows, when a switch takes flows of another one over, or falls silent.
 //!
 //! Acknowledgments and updates of the window are lost with the switch that should have forwarded them, and clients do not
 //! repeat them. The server's socket asks for them by a timer that doubles up to two minutes: a download that was slow, or
 //! had paused, would stand still for as long.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
@@ -39,4 +40,31 @@ pub(crate) fn window_probe(stalled: &sb_stalled) -> (IpAddr, Vec<u8>) {
     let mut packet = segment(&stalled.flow, false, numbers, flags::ACK, timestamps, &[0]);
     set_window(&mut packet, stalled.window);
     (stalled.flow.client().ip(), packet)
+}
+
+/// Switches that are heard.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(BTreeSet<IpAddr>);
+
+impl Heard {
+    /// True if a switch has fallen silent since the last call.
+    pub(crate) fn update(&mut self, switches: impl Iterator<Item = IpAddr>) -> bool {
+        let before = std::mem::replace(&mut self.0, switches.collect());
+        !before.is_subset(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_falls_silent_once() {
+        let [one, other] = [10, 11].map(|last| IpAddr::from([192, 0, 2, last]));
+        let mut heard = Heard::default();
+        assert!(!heard.update([one].into_iter()));
+        assert!(!heard.update([one, other].into_iter()));
+        assert!(heard.update([other].into_iter()));
+        assert!(!heard.update([other].into_iter()));
+    }
 }
