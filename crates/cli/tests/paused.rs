@@ -86,7 +86,7 @@ fn pause_and_go_on(others: usize) -> Result<Duration> {
     Ok(waited)
 }
 
-/// The other switch meets many flows, and asks for lists of them.
+/// Nodes notice that flows come by another switch.
 #[test]
 fn a_paused_download_goes_on_when_its_switch_has_died() -> Result {
     let waited = pause_and_go_on(60)?;
@@ -94,7 +94,7 @@ fn a_paused_download_goes_on_when_its_switch_has_died() -> Result {
     Ok(())
 }
 
-/// Nodes notice that the switch is silent.
+/// Nodes notice that the switch is silent: no flow but this one could tell them.
 #[test]
 fn a_paused_download_goes_on_though_its_switch_had_no_other_flow() -> Result {
     let waited = pause_and_go_on(0)?;

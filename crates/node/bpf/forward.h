@@ -199,6 +199,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         flow->answered = facts.write_seq;
         }
         if (is_owned(flow, h)) {
+                note_switch(flow, h);
                 switch (take_in(flow, h, &facts)) {
                 case INTAKE_TAKE:
                         break;

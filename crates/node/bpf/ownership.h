@@ -119,6 +119,22 @@ static __noinline int end_flow(const struct sb_flow *key, const struct sb_owned 
         return bpf_map_delete_elem(&owned, key);
 }
 
+static __always_inline __u32 via_of(const struct handoff *h)
+{
+        return *(const __u32 *)&h->sender[12];
+}
+
+/* Notes the switch that the flow comes by. */
+static __always_inline void note_switch(struct sb_owned *flow, const struct handoff *h)
+{
+        __u32 via = via_of(h);
+
+        if (flow->via == via)
+                return;
+        flow->via = via;
+        count(SB_NODE_TAKEN_OVER);
+}
+
 /*
  * Creates the entry of the flow. `before` is its old entry or NULL; `taken` and `limit` are those of the
  * accept queue, in which `slot` has its place.
@@ -154,6 +170,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->cookies.heard = h->seq;
         flow->cookies.request.allowed = ~0ULL;
         sb_copy_v6(flow->switch_address, h->sender);
+        flow->via = via_of(h);
         if (before)
                 load_end(before, before->state);
         note_requests(flow, h);

@@ -253,6 +253,7 @@ static __noinline int say_owner(struct __sk_buff *skb, struct handoff *h)
         if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);
+        note_switch(flow, h);
         count(SB_NODE_OWNED);
         return answer_mark(h, flow, SB_OP_OWNED);
 }

@@ -34,7 +34,7 @@ use crate::records::Records;
 use crate::released;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
-use crate::stalled::{Heard, window_probe};
+use crate::stalled::{Probing, window_probe};
 use crate::switches::Relay;
 
 /// The role in the names of pins and of the control socket.
@@ -191,7 +191,7 @@ impl Agent<'_> {
         let records = Records::new(epoch());
         let rings = records.rings(&self.programs)?;
         let mut lists = Lists::default();
-        let mut heard_switches = Heard::default();
+        let mut probing = Probing::new(Instant::now(), self.programs.counter(NodeCounter::TakenOver)?);
         let mut orders = Orders::default();
         let mut relay = Relay::default();
         let Options { name, interface, .. } = &self.options;
@@ -232,9 +232,12 @@ impl Agent<'_> {
             let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
             self.sender.send(&records.packets(&self.plan.signer(), &heard))?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
-            let is_listed = self.send_lists(&mut lists, &switches)?;
-            if heard_switches.update(switches.iter().map(|(address, _)| *address)) || is_listed {
+            self.send_lists(&mut lists, &switches)?;
+            let taken_over = self.programs.counter(NodeCounter::TakenOver)?;
+            let begun = Instant::now();
+            if probing.is_due(begun, switches.iter().map(|(address, _)| *address), taken_over) {
                 self.probe_windows()?;
+                probing.rest(begun, Instant::now());
             }
             let now = (Instant::now(), monotonic_ns());
             self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
@@ -295,18 +298,18 @@ impl Agent<'_> {
         self.sender.send(&stalled.iter().map(window_probe).collect::<Vec<_>>())
     }
 
-    /// Sends lists of flows to the switches that want them. True if one has begun.
-    fn send_lists(&self, lists: &mut Lists, switches: &[(IpAddr, sb_listening_switch)]) -> Result<bool> {
+    /// Sends lists of flows to the switches that want them.
+    fn send_lists(&self, lists: &mut Lists, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
         let now = Instant::now();
         let wanted = switches.iter().filter(|(_, switch)| switch.list != 0).map(|(address, switch)| Wanted {
             switch: *address,
             epoch: switch.list,
             number: switch.listed,
         });
-        let has_begun = lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
+        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
         let describe = |flows: &[sb_flow]| self.programs.describe(flows);
         let packets = lists.packets(now, &self.plan.signer(), describe)?;
-        self.sender.send(&packets).map(|()| has_begun)
+        self.sender.send(&packets)
     }
 
     /// Drains the node or ends that, as switches order.

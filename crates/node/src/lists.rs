@@ -42,14 +42,13 @@ struct List {
 }
 
 impl Lists {
-    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node. True if one has begun.
+    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         wanted: &[Wanted],
         flows: impl Fn() -> Result<Vec<sb_flow>>,
-    ) -> Result<bool> {
-        let mut has_begun = false;
+    ) -> Result<()> {
         self.0.retain(|switch, list| {
             wanted.iter().any(|wanted| (wanted.switch, wanted.epoch) == (*switch, list.epoch))
         });
@@ -58,10 +57,9 @@ impl Lists {
                 list.acknowledged(number as usize, now);
             } else if number == 0 && self.0.len() < LISTS_MAX {
                 self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, window: Window::default() });
-                has_begun = true;
             }
         }
-        Ok(has_begun)
+        Ok(())
     }
 
     /// Whether any list is in progress.

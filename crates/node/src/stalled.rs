@@ -1,4 +1,4 @@
-//! Window probes to the clients of stalled flows, when a switch takes flows of another one over, or falls silent.
+//! Window probes to the clients of stalled flows, when flows come by another switch than before, or a switch falls silent.
 //!
 //! Acknowledgments and updates of the window are lost with the switch that should have forwarded them, and clients do not
 //! repeat them. The server's socket asks for them by a timer that doubles up to two minutes: a download that was slow, or
@@ -7,11 +7,16 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, ProgramMut};
 use switchback_runtime::{Doing, Result};
 use switchback_wire::packet::{flags, segment, set_window};
 use switchback_wire::{Seq, read_from, sb_stalled};
+
+/// Time between walks over the sockets while more and more flows are taken over, or a multiple of the time that a walk takes.
+const REST: Duration = Duration::from_millis(200);
+const REST_FACTOR: u32 = 20;
 
 /// Runs `switchback_stalled` (bpf/stalled.h) on the sockets of this network namespace.
 pub(crate) fn read(program: &ProgramMut<'_>) -> Result<Vec<sb_stalled>> {
@@ -42,15 +47,41 @@ pub(crate) fn window_probe(stalled: &sb_stalled) -> (IpAddr, Vec<u8>) {
     (stalled.flow.client().ip(), packet)
 }
 
-/// Switches that are heard.
-#[derive(Debug, Default)]
-pub(crate) struct Heard(BTreeSet<IpAddr>);
+/// Decides when clients are asked.
+#[derive(Debug)]
+pub(crate) struct Probing {
+    /// Switches that are heard.
+    heard: BTreeSet<IpAddr>,
+    /// The counter `taken_over` when clients were asked last.
+    taken_over: u64,
+    /// When they may be asked again.
+    rested: Instant,
+}
 
-impl Heard {
-    /// True if a switch has fallen silent since the last call.
-    pub(crate) fn update(&mut self, switches: impl Iterator<Item = IpAddr>) -> bool {
-        let before = std::mem::replace(&mut self.0, switches.collect());
-        !before.is_subset(&self.0)
+impl Probing {
+    pub(crate) fn new(now: Instant, taken_over: u64) -> Probing {
+        Probing { heard: BTreeSet::new(), taken_over, rested: now }
+    }
+
+    /// Whether to ask: flows have come by another switch since that was done last, or a switch has fallen silent.
+    pub(crate) fn is_due(
+        &mut self,
+        now: Instant,
+        heard: impl Iterator<Item = IpAddr>,
+        taken_over: u64,
+    ) -> bool {
+        let before = std::mem::replace(&mut self.heard, heard.collect());
+        let is_silent = !before.is_subset(&self.heard);
+        let is_due = is_silent || taken_over != self.taken_over && now >= self.rested;
+        if is_due {
+            self.taken_over = taken_over;
+        }
+        is_due
+    }
+
+    /// Clients were asked from `begun` to `ended`.
+    pub(crate) fn rest(&mut self, begun: Instant, ended: Instant) {
+        self.rested = ended + REST.max(REST_FACTOR * (ended - begun));
     }
 }
 
@@ -58,13 +89,33 @@ impl Heard {
 mod tests {
     use super::*;
 
+    fn switch(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
     #[test]
     fn a_switch_falls_silent_once() {
-        let [one, other] = [10, 11].map(|last| IpAddr::from([192, 0, 2, last]));
-        let mut heard = Heard::default();
-        assert!(!heard.update([one].into_iter()));
-        assert!(!heard.update([one, other].into_iter()));
-        assert!(heard.update([other].into_iter()));
-        assert!(!heard.update([other].into_iter()));
+        let now = Instant::now();
+        let mut probing = Probing::new(now, 0);
+        let mut is_due = |heard: &[u8]| probing.is_due(now, heard.iter().map(|last| switch(*last)), 0);
+        assert!(!is_due(&[10]));
+        assert!(!is_due(&[10, 11]));
+        assert!(is_due(&[11]));
+        assert!(!is_due(&[11]));
+    }
+
+    #[test]
+    fn flows_that_are_taken_over_are_asked_about_after_a_rest() {
+        let begun = Instant::now();
+        let mut probing = Probing::new(begun, 7);
+        let is_due = |probing: &mut Probing, now, taken_over| probing.is_due(now, [].into_iter(), taken_over);
+        assert!(!is_due(&mut probing, begun, 7));
+        assert!(is_due(&mut probing, begun, 8));
+        let ended = begun + REST;
+        probing.rest(begun, ended);
+        let rested = ended + REST_FACTOR * REST;
+        assert!(!is_due(&mut probing, rested - Duration::from_millis(1), 9));
+        assert!(is_due(&mut probing, rested, 9));
+        assert!(!is_due(&mut probing, rested, 9));
     }
 }

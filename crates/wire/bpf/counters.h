@@ -60,6 +60,7 @@
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
         X(WITHHELD, "acknowledgments of requests without a response, and early FINs, kept back")             \
+        X(TAKEN_OVER, "flows that came by another switch before")                                            \
         X(STALLED, "flows whose client was asked for an acknowledgment when a switch took flows over")       \
         X(OUTLIVED, "flows that go on without the server that ended them")                                   \
         X(MUTED, "packets of released flows kept back")                                                      \

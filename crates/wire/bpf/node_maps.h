@@ -172,6 +172,8 @@ struct sb_owned {
         __u64 turn_us;       /* time of the response's turn, of a clock that does not wrap */
         __u32 first_byte_us; /* time from the turn to the first byte */
         __u32 head_bytes;    /* 0: the head is not over */
+        __u32 via;           /* end of the address of the switch that the flow came by last */
+        __u32 reserved;
         struct sb_cookies cookies;
 };
 

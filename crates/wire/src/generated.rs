@@ -675,6 +675,8 @@ pub struct sb_owned {
     pub turn_us: __u64,
     pub first_byte_us: __u32,
     pub head_bytes: __u32,
+    pub via: __u32,
+    pub reserved: __u32,
     pub cookies: sb_cookies,
 }
 #[repr(C)]
@@ -981,6 +983,8 @@ pub enum NodeCounter {
     RefusedFailed,
     #[doc = "acknowledgments of requests without a response, and early FINs, kept back"]
     Withheld,
+    #[doc = "flows that came by another switch before"]
+    TakenOver,
     #[doc = "flows whose client was asked for an acknowledgment when a switch took flows over"]
     Stalled,
     #[doc = "flows that go on without the server that ended them"]
@@ -1070,7 +1074,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 62] = [
+    pub const ALL: [NodeCounter; 63] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1090,6 +1094,7 @@ impl NodeCounter {
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
         NodeCounter::Withheld,
+        NodeCounter::TakenOver,
         NodeCounter::Stalled,
         NodeCounter::Outlived,
         NodeCounter::Muted,
@@ -1156,6 +1161,7 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
             NodeCounter::Withheld => "withheld",
+            NodeCounter::TakenOver => "taken_over",
             NodeCounter::Stalled => "stalled",
             NodeCounter::Outlived => "outlived",
             NodeCounter::Muted => "muted",
@@ -1223,6 +1229,7 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
             NodeCounter::Withheld => "acknowledgments of requests without a response, and early FINs, kept back",
+            NodeCounter::TakenOver => "flows that came by another switch before",
             NodeCounter::Stalled => "flows whose client was asked for an acknowledgment when a switch took flows over",
             NodeCounter::Outlived => "flows that go on without the server that ended them",
             NodeCounter::Muted => "packets of released flows kept back",

@@ -168,7 +168,7 @@ fn formats_have_no_padding() {
         + 2 * 4
         + 4
         + 2 * 8
-        + 2 * 4
+        + 4 * 4
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);

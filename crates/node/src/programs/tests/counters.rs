@@ -283,6 +283,12 @@ impl Flows<'_> {
                 let owned = sb_owned { responses: 0, again: 1, asked, asked_us: now_us(), ..known.owned() };
                 self.leave(&known, &owned, b"");
             }
+            TakenOver => {
+                let known = self.answered();
+                let owned = bench.flow(&known.flow).expect("an adopted flow");
+                bench.put(&known.flow, &sb_owned { via: owned.via ^ 1, ..owned });
+                self.say(&known, SB_OP_FORWARD, 0, b"");
+            }
             Stalled => {
                 close_window(bench, &mut self.answered());
                 assert_eq!(bench.stalled().len(), 1);
