@@ -11,14 +11,12 @@ pub mod destination;
 pub mod entry;
 pub mod held;
 pub mod mark;
+mod node_id;
 pub mod question;
 pub mod request;
 pub mod state;
 pub mod verdict;
 pub mod world;
 
+pub use node_id::NodeId;
 pub use world::World;
-
-/// Index of a node in the BPF map `nodes`. It belongs to the node's address across reloads and restarts, because flow
-/// entries contain it.
-pub type NodeId = u32;

@@ -17,7 +17,7 @@ use switchback_flow::entry::Entry;
 use switchback_http::{Limits, Progress, parse_head};
 use switchback_policy::Ask;
 use switchback_switch::dispatch::{Dispatcher, Moment};
-use switchback_switch::plan::{LocalMachine, Plan};
+use switchback_switch::plan::{LocalMachine, NodeId, Plan};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{
     Seq, address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
@@ -75,7 +75,7 @@ fn cluster(policy: PolicyKind, persistence: &str) -> Cluster {
 
 fn plan(cluster: &Cluster) -> Plan {
     let addresses = cluster.nodes.iter().map(|node| node.address);
-    let ids: HashMap<IpAddr, u32> = addresses.enumerate().map(|(id, address)| (address, id as u32)).collect();
+    let ids: HashMap<IpAddr, NodeId> = addresses.zip((0..).map(NodeId)).collect();
     let mut plan = Plan::new(cluster, sb_key::default(), ids, LocalMachine::default(), Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("198.51.100.200".parse().expect("an address"));

@@ -454,7 +454,7 @@ impl<'a> Driver<'a> {
 
     /// Looks up the route to every node and updates program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
-        let current: Vec<(IpAddr, u32)> =
+        let current: Vec<(IpAddr, NodeId)> =
             self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
         let here = self.here_at();
         for (address, id) in current {
@@ -486,7 +486,7 @@ impl<'a> Driver<'a> {
             node.clock = self.clock_of(id);
             program.set_node(id, &node)?;
             self.written_nodes.insert(id, node);
-            if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
+            if let Some(planned) = self.dispatcher.plan().node_mut(id) {
                 planned.source = route.map(|route| route.source);
             }
         }
@@ -510,7 +510,7 @@ impl<'a> Driver<'a> {
             sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, clock, ..Default::default() };
         program.set_node(id, &node)?;
         self.written_nodes.insert(id, node);
-        if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
+        if let Some(planned) = self.dispatcher.plan().node_mut(id) {
             planned.source = Some(address);
         }
         Ok(())
@@ -615,7 +615,7 @@ impl<'a> Driver<'a> {
     fn node_status(&self, node: &Node) -> NodeView {
         let (now, plan) = (self.now(), self.dispatcher.seen());
         let id = self.ids.all()[&node.address];
-        let counts = self.dispatcher.stats.nodes.get(id as usize).cloned().unwrap_or_default();
+        let counts = self.dispatcher.stats.nodes.get(id.index()).cloned().unwrap_or_default();
         let here = self.here.as_ref() == Some(&node.name);
         let route = self.routes.get(&node.address);
         let conditions = plan.conditions(id, now).into_iter();

@@ -98,7 +98,7 @@ impl Tables<'_> {
         // With more pools there is no automaton.
         for (pool, words) in words.chunks_exact_mut(NODE_WORDS).take(pools).enumerate() {
             let mut bits = [0u64; NODE_WORDS];
-            members(pool).into_iter().for_each(|node| bits[node as usize / 64] |= 1 << (node % 64));
+            members(pool).into_iter().map(NodeId::index).for_each(|node| bits[node / 64] |= 1 << (node % 64));
             words.copy_from_slice(&bits);
         }
     }

@@ -26,20 +26,20 @@ impl NodeIds {
         let mut ids = self.ids.clone();
         let mut taken = vec![false; capacity];
         for id in ids.values() {
-            *taken.get_mut(*id as usize)? = true;
+            *taken.get_mut(id.index())? = true;
         }
         for address in current {
             if ids.contains_key(address) {
                 continue;
             }
             let free = match taken.iter().position(|taken| !taken) {
-                Some(free) => free as NodeId,
+                Some(free) => NodeId::from_index(free),
                 None => {
                     let retired = ids.keys().find(|address| !current.contains(address)).copied()?;
                     ids.remove(&retired)?
                 }
             };
-            taken[free as usize] = true;
+            taken[free.index()] = true;
             ids.insert(*address, free);
         }
         Some(NodeIds { ids })

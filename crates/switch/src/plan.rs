@@ -108,8 +108,8 @@ fn state_of<'a>(
     now: Duration,
 ) -> impl Fn(NodeId) -> NodeState + use<'a> {
     move |id| {
-        let summary = summaries.get(id as usize).copied().unwrap_or(NodeSummary::NONE);
-        let adopting = adopting.get(id as usize).copied().unwrap_or(0);
+        let summary = summaries.get(id.index()).copied().unwrap_or(NodeSummary::NONE);
+        let adopting = adopting.get(id.index()).copied().unwrap_or(0);
         NodeState {
             drained: summary.drained,
             silent: summary.is_silent(now),
@@ -187,10 +187,10 @@ impl Plan {
         place: LocalMachine<'_>,
         now: Duration,
     ) -> Self {
-        let len = ids.values().max().map_or(0, |max| *max as usize + 1);
+        let len = ids.values().max().map_or(0, |max| max.index() + 1);
         let mut nodes = vec![None; len];
         for node in &cluster.nodes {
-            nodes[ids[&node.address] as usize] = Some(PlanNode {
+            nodes[ids[&node.address].index()] = Some(PlanNode {
                 name: node.name.clone(),
                 address: node.address,
                 source: None,
@@ -244,14 +244,14 @@ impl Plan {
             dead: Vec::new(),
             new_clocks: Vec::new(),
         };
-        (0..plan.nodes.len()).for_each(|index| plan.update_summary(index));
+        plan.ids().for_each(|id| plan.update_summary(id));
         plan
     }
 
     /// Updates the summary of a node.
-    fn update_summary(&mut self, index: usize) {
+    fn update_summary(&mut self, id: NodeId) {
         self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
-        self.summaries[index] = self.nodes[index].as_ref().map_or(NodeSummary::NONE, |node| NodeSummary {
+        self.summaries[id.index()] = self.node(id).map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
             silent_after: node.last_heard() + self.patience,
             dead_after: node.last_heard() + self.longest_patience,
@@ -278,7 +278,7 @@ impl Plan {
                 _ => {}
             }
         }
-        (0..self.nodes.len()).for_each(|index| self.update_summary(index));
+        self.ids().for_each(|id| self.update_summary(id));
         (self.dead, self.new_clocks) = (old.dead, old.new_clocks);
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
@@ -304,9 +304,8 @@ impl Plan {
     }
 
     /// The node whose name has this FNV-1a hash.
-    pub fn node_by_name_hash(&self, id: u32) -> Option<NodeId> {
-        let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| pool_id(&node.name) == id);
-        self.nodes.iter().position(is_it).map(|index| index as NodeId)
+    pub fn node_by_name_hash(&self, hash: u32) -> Option<NodeId> {
+        self.ids().find(|id| self.node(*id).is_some_and(|node| pool_id(&node.name) == hash))
     }
 
     /// The first group at a VIP that contains the node.
@@ -336,7 +335,17 @@ impl Plan {
 
     /// The node with an id.
     pub fn node(&self, id: NodeId) -> Option<&PlanNode> {
-        self.nodes.get(id as usize)?.as_ref()
+        self.nodes.get(id.index())?.as_ref()
+    }
+
+    /// The node with an id, to change it. Changes of what a [`NodeSummary`] depends on need [`Self::update_summary`].
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> Option<&mut PlanNode> {
+        self.nodes.get_mut(id.index())?.as_mut()
+    }
+
+    /// All ids in `nodes`, also those without a node.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::from_index)
     }
 
     /// Action of the first route that matches the request under every reading of its path.
@@ -534,13 +543,13 @@ impl Plan {
         if self.summaries.iter().all(|summary| summary.is_dead(now)) {
             self.excuse_silence(now);
         }
-        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
+        let Some(node) = self.node_mut(id) else { return Vec::new() };
         node.report = Some((now, *report));
         let is_draining = report.reason == Some(Reason::Draining);
         if node.order.take_if(|given| given.is_carried_out(is_draining)).is_some() {
             self.standing_changed = true;
         }
-        self.update_summary(id as usize);
+        self.update_summary(id);
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
         let at_listener = at_listener.map(|(_, group)| *group);
         let groups: Vec<usize> =
@@ -555,7 +564,7 @@ impl Plan {
     fn excuse_silence(&mut self, now: Duration) {
         let heard = self.nodes.iter_mut().flatten().filter(|node| node.report.is_some());
         heard.for_each(|node| node.since = now);
-        (0..self.nodes.len()).for_each(|index| self.update_summary(index));
+        self.ids().for_each(|id| self.update_summary(id));
     }
 
     /// Addresses and epoch for a packet to the node; None without a route.
@@ -566,20 +575,19 @@ impl Plan {
 
     /// Challenge for the node's clock; the same one until it is answered or forgotten.
     pub fn challenge(&mut self, id: NodeId, random: &mut dyn FnMut() -> u64) -> Option<u64> {
-        let node = self.nodes.get_mut(id as usize)?.as_mut()?;
-        Some(*node.challenge.get_or_insert_with(random))
+        Some(*self.node_mut(id)?.challenge.get_or_insert_with(random))
     }
 
     /// Invalidates the outstanding clock challenge.
     pub fn forget_challenge(&mut self, id: NodeId) {
-        if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
+        if let Some(node) = self.node_mut(id) {
             node.challenge = None;
         }
     }
 
     /// Sets the clock if `number` is the outstanding challenge; true if the clock differs from the previous one.
     pub fn set_clock(&mut self, id: NodeId, number: u64, clock: NodeClock) -> bool {
-        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return false };
+        let Some(node) = self.node_mut(id) else { return false };
         if node.challenge.take_if(|challenge| *challenge == number).is_none()
             || node.clock.is_some_and(|known| known.agrees_with(clock))
         {
@@ -592,7 +600,7 @@ impl Plan {
 
     /// Sets the clock that a previous process recorded.
     pub fn restore_clock(&mut self, id: NodeId, clock: NodeClock) {
-        if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
+        if let Some(node) = self.node_mut(id) {
             node.clock = Some(clock);
         }
     }
@@ -605,18 +613,16 @@ impl Plan {
     /// Orders a node to drain, or to end that, under a random number; None if there is no such node. Until the node reports
     /// that it drains, only this switch gives it no requests.
     pub fn order(&mut self, name: &str, order: Order) -> Option<NodeId> {
-        let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| node.name == name);
-        let index = self.nodes.iter().position(is_it)?;
-        let node = self.nodes[index].as_mut()?;
-        node.order = Some(GivenOrder { order, told: 0 });
-        self.update_summary(index);
+        let id = self.ids().find(|id| self.node(*id).is_some_and(|node| node.name == name))?;
+        self.node_mut(id)?.order = Some(GivenOrder { order, told: 0 });
+        self.update_summary(id);
         self.standing_changed = true;
-        Some(index as NodeId)
+        Some(id)
     }
 
     /// The order that the next HELLO to the node carries.
     pub fn tell_order(&mut self, id: NodeId) -> Option<Order> {
-        let given = self.nodes.get_mut(id as usize)?.as_mut()?.order.as_mut()?;
+        let given = self.node_mut(id)?.order.as_mut()?;
         given.told = given.told.saturating_add(1);
         Some(given.order)
     }
@@ -631,7 +637,7 @@ impl Plan {
 
     /// Whether any node drains.
     pub fn is_any_draining(&self) -> bool {
-        (0..self.nodes.len() as NodeId).any(|id| self.is_draining(id))
+        self.ids().any(|id| self.is_draining(id))
     }
 
     /// Draining nodes that still had flows at their last report.
@@ -640,8 +646,7 @@ impl Plan {
             let report = self.node(*id).and_then(|node| node.report);
             report.is_none_or(|(_, report)| report.flows != 0)
         };
-        let ids = 0..self.nodes.len() as NodeId;
-        ids.filter(|id| self.is_draining(*id)).filter(has_flows).collect()
+        self.ids().filter(|id| self.is_draining(*id)).filter(has_flows).collect()
     }
 
     /// The node's groups in the configuration's order: pool, VIP, reason for no requests, accept queue.
@@ -661,7 +666,7 @@ impl Plan {
     /// Whether the node has been silent for so long that its flows may move without its release. If all nodes are
     /// silent, the switch is taken to be cut off, and none is dead.
     pub fn is_dead(&self, id: NodeId, now: Duration) -> bool {
-        let dead = self.summaries.get(id as usize).is_none_or(|summary| summary.is_dead(now));
+        let dead = self.summaries.get(id.index()).is_none_or(|summary| summary.is_dead(now));
         dead && self.summaries.iter().any(|summary| !summary.is_silent(now))
     }
 
@@ -669,11 +674,11 @@ impl Plan {
     pub fn new_dead(&mut self, now: Duration) -> Vec<(NodeId, bool)> {
         self.dead.resize(self.summaries.len(), false);
         let mut changes = Vec::new();
-        for id in 0..self.dead.len() {
-            let dead = self.is_dead(id as NodeId, now);
-            if self.dead[id] != dead {
-                self.dead[id] = dead;
-                changes.push((id as NodeId, dead));
+        for id in self.ids() {
+            let dead = self.is_dead(id, now);
+            if self.dead[id.index()] != dead {
+                self.dead[id.index()] = dead;
+                changes.push((id, dead));
             }
         }
         self.standing_changed |= !changes.is_empty();
@@ -682,6 +687,6 @@ impl Plan {
 
     /// Whether the node's last report is too old.
     pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
-        self.summaries.get(id as usize).is_none_or(|summary| summary.is_silent(now))
+        self.summaries.get(id.index()).is_none_or(|summary| summary.is_silent(now))
     }
 }

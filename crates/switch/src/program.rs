@@ -221,10 +221,10 @@ impl Program {
     }
 
     /// All entries of the node map.
-    pub fn nodes(&self) -> Vec<(u32, sb_node)> {
+    pub fn nodes(&self) -> Vec<(NodeId, sb_node)> {
         let map = &self.skel.maps.nodes;
         let entries = map.keys().filter_map(|key| {
-            let id = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
+            let id = NodeId(u32::from_ne_bytes(key.as_slice().try_into().ok()?));
             let node: sb_node = read_from(&map.lookup(&key, MapFlags::ANY).ok()??)?;
             (node.address != [0; 16]).then_some((id, node))
         });
@@ -232,9 +232,9 @@ impl Program {
     }
 
     /// Sets a node entry. If the index belonged to another address, messages from that address are refused from now on.
-    pub fn set_node(&self, id: u32, node: &sb_node) -> Result<()> {
+    pub fn set_node(&self, id: NodeId, node: &sb_node) -> Result<()> {
         let (nodes, ids) = (&self.skel.maps.nodes, &self.skel.maps.node_ids);
-        let key = id.to_ne_bytes();
+        let key = id.0.to_ne_bytes();
         let before = nodes.lookup(&key, MapFlags::ANY).ok().flatten().and_then(|node| read_from(&node));
         if let Some(sb_node { address, .. }) =
             before.filter(|before: &sb_node| before.address != node.address)
@@ -320,8 +320,8 @@ impl Program {
     }
 
     /// Requests that the program itself forwarded to a node.
-    pub fn express_by_node(&self, node: u32) -> u64 {
-        sum(&self.skel.maps.express_by_node, node)
+    pub fn express_by_node(&self, node: NodeId) -> u64 {
+        sum(&self.skel.maps.express_by_node, node.0)
     }
 
     /// Requests that the program itself forwarded for a service.

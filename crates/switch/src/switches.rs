@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn the_last_word_to_any_node_counts() {
         let mut switches = Switches::default();
-        switches.take(1, &[heard(0, 5, 100), heard(1, 20, 900)], 3, NOW);
-        switches.take(2, &[heard(1, 30, 200)], 3, NOW);
-        switches.take(3, &[heard(1, 10, 2_999)], 3, NOW);
+        switches.take(NodeId(1), &[heard(0, 5, 100), heard(1, 20, 900)], 3, NOW);
+        switches.take(NodeId(2), &[heard(1, 30, 200)], 3, NOW);
+        switches.take(NodeId(3), &[heard(1, 10, 2_999)], 3, NOW);
         let [own, other, never] = &views(&switches, NOW)[..] else { panic!() };
         assert_eq!((own.here, &own.state[..], own.taken_over, own.heard_by), (true, "serving", Some(7), 1));
         let view = SwitchView {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_switch_that_no_node_hears_is_silent() {
         let mut switches = Switches::default();
-        switches.take(1, &[heard(1, 4, 500)], 3, NOW);
+        switches.take(NodeId(1), &[heard(1, 4, 500)], 3, NOW);
         let later = |ms| views(&switches, NOW + Duration::from_millis(ms))[1].clone();
         assert_eq!((&later(2_499).state[..], later(2_499).heard_by), ("withdrawn", 1));
         assert_eq!(
@@ -140,11 +140,11 @@ mod tests {
     #[test]
     fn a_node_that_hears_a_switch_no_more_tells_nothing_of_it() {
         let mut switches = Switches::default();
-        switches.take(1, &[heard(1, 0, 0)], 3, NOW);
-        switches.take(2, &[heard(1, 0, 0)], 3, NOW);
+        switches.take(NodeId(1), &[heard(1, 0, 0)], 3, NOW);
+        switches.take(NodeId(2), &[heard(1, 0, 0)], 3, NOW);
         let later = NOW + PATIENCE;
-        switches.take(1, &[heard(1, 0, 0)], 3, later);
-        switches.take(2, &[], 3, later);
+        switches.take(NodeId(1), &[heard(1, 0, 0)], 3, later);
+        switches.take(NodeId(2), &[], 3, later);
         let view = &views(&switches, later)[1];
         assert_eq!((&view.state[..], view.heard_by), ("withdrawn", 1));
     }
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn two_machines_with_one_name_are_seen() {
         let mut switches = Switches::default();
-        switches.take(1, &[SwitchHeard { addresses: 2, ..heard(1, 0, 0) }], 3, NOW);
-        switches.take(2, &[heard(1, 0, 0)], 3, NOW);
+        switches.take(NodeId(1), &[SwitchHeard { addresses: 2, ..heard(1, 0, 0) }], 3, NOW);
+        switches.take(NodeId(2), &[heard(1, 0, 0)], 3, NOW);
         assert_eq!(views(&switches, NOW)[1].addresses, 2);
         assert_eq!(views(&switches, NOW + PATIENCE)[1].addresses, 0);
     }
@@ -162,7 +162,7 @@ mod tests {
     fn numbers_that_the_configuration_does_not_have_are_ignored() {
         let mut switches = Switches::default();
         let nobody = SwitchHeard { said: SwitchSelf::default(), ..heard(0, 0, 0) };
-        switches.take(1, &[heard(3, 0, 0), heard(254, 0, 0), nobody], 3, NOW);
+        switches.take(NodeId(1), &[heard(3, 0, 0), heard(254, 0, 0), nobody], 3, NOW);
         assert!(switches.told.is_empty());
     }
 }

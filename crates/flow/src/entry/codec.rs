@@ -8,6 +8,7 @@ use switchback_wire::sb_mode::*;
 use switchback_wire::{Seq, sb_flow_entry, sb_mode};
 
 use super::{Entry, Mode};
+use crate::NodeId;
 use crate::change::Change;
 use crate::mark::Mark;
 
@@ -32,7 +33,7 @@ impl Entry {
     pub fn decode(entry: &sb_flow_entry) -> Option<Entry> {
         let (mode, _) = Mode::ALL.into_iter().find(|(_, number)| *number as u8 == entry.mode)?;
         Some(Entry {
-            node: entry.node,
+            node: NodeId(entry.node),
             origin: Seq(entry.origin),
             handshake: Handshake { mss: entry.mss, options: entry.options, wscale: entry.wscale },
             mode,
@@ -55,7 +56,7 @@ impl Entry {
     /// The entry for a map. The program may move its mark.
     pub fn encode(&self) -> sb_flow_entry {
         sb_flow_entry {
-            node: self.node,
+            node: self.node.0,
             origin: self.origin.0,
             next: self.mark.next.0,
             mss: self.handshake.mss,

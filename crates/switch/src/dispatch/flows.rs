@@ -205,7 +205,7 @@ impl PendingFlows {
     /// Changes the count of unanswered adoptions, unless the pool is no longer configured.
     fn count_adopting(&mut self, pending: &Pending, change: impl Fn(&mut u32)) {
         let Some((group, node)) = adoption(pending).filter(|(group, _)| *group != GONE) else { return };
-        let node = node as usize;
+        let node = node.index();
         if self.adopting.len() <= group {
             self.adopting.resize(group + 1, Vec::new());
         }
@@ -337,7 +337,7 @@ mod tests {
         }
         let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
         asks_nodes.state = Seeking::unknown(
-            Question { seq: Seq(0), origin: Seq(0), nodes: vec![1], next: Generation::NONE },
+            Question { seq: Seq(0), origin: Seq(0), nodes: vec![NodeId(1)], next: Generation::NONE },
             Duration::ZERO,
         );
         flows.put(flow("192.0.2.1", 4), asks_nodes);

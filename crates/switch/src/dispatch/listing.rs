@@ -136,7 +136,7 @@ impl Dispatcher {
     /// Asks all nodes for their flows.
     pub fn list_flows(&mut self, now: Duration) {
         let epoch = ((self.random)() as u32).max(1);
-        let nodes = (0..self.plan.nodes.len() as NodeId).filter(|id| self.plan.node(*id).is_some());
+        let nodes = self.plan.ids().filter(|id| self.plan.node(*id).is_some());
         self.lists.begin(epoch, nodes, now);
     }
 
@@ -210,9 +210,9 @@ mod tests {
         Numbered { epoch: EPOCH, number, lost: 0 }
     }
 
-    fn begun(nodes: NodeId) -> Lists {
+    fn begun(nodes: u32) -> Lists {
         let mut lists = Lists::default();
-        lists.begin(EPOCH, 0..nodes, Duration::ZERO);
+        lists.begin(EPOCH, (0..nodes).map(NodeId), Duration::ZERO);
         lists
     }
 
@@ -220,23 +220,23 @@ mod tests {
     fn packets_count_once_in_order_and_in_their_epoch() {
         let mut lists = begun(1);
         let now = Duration::ZERO;
-        assert!(!lists.take(0, numbered(2), true, now), "the first is missing");
-        assert!(!lists.take(0, Numbered { epoch: 8, ..numbered(1) }, false, now));
-        assert!(!lists.take(1, numbered(1), false, now), "not asked");
-        assert!(lists.take(0, numbered(1), false, now));
-        assert!(!lists.take(0, numbered(1), false, now), "again");
-        assert_eq!(lists.wanted(0), (EPOCH, 1));
-        assert!(lists.take(0, numbered(2), true, now));
-        assert_eq!((lists.wanted(0), lists.are_incomplete()), ((0, 0), false));
+        assert!(!lists.take(NodeId(0), numbered(2), true, now), "the first is missing");
+        assert!(!lists.take(NodeId(0), Numbered { epoch: 8, ..numbered(1) }, false, now));
+        assert!(!lists.take(NodeId(1), numbered(1), false, now), "not asked");
+        assert!(lists.take(NodeId(0), numbered(1), false, now));
+        assert!(!lists.take(NodeId(0), numbered(1), false, now), "again");
+        assert_eq!(lists.wanted(NodeId(0)), (EPOCH, 1));
+        assert!(lists.take(NodeId(0), numbered(2), true, now));
+        assert_eq!((lists.wanted(NodeId(0)), lists.are_incomplete()), ((0, 0), false));
     }
 
     #[test]
     fn some_nodes_are_asked_at_a_time_and_silent_ones_given_up() {
-        let mut lists = begun(AT_ONCE as NodeId + 2);
-        let is_asked = |lists: &Lists, node| lists.wanted(node).0 == EPOCH;
-        let ninth = AT_ONCE as NodeId;
+        let mut lists = begun(AT_ONCE as u32 + 2);
+        let is_asked = |lists: &Lists, node| lists.wanted(NodeId(node)).0 == EPOCH;
+        let ninth = AT_ONCE as u32;
         assert!(is_asked(&lists, ninth - 1) && !is_asked(&lists, ninth));
-        assert!(lists.take(0, numbered(1), true, PATIENCE / 2));
+        assert!(lists.take(NodeId(0), numbered(1), true, PATIENCE / 2));
         assert!(is_asked(&lists, ninth) && !is_asked(&lists, ninth + 1));
         lists.give_up(PATIENCE);
         assert!(!is_asked(&lists, 1) && is_asked(&lists, ninth) && is_asked(&lists, ninth + 1));
@@ -257,10 +257,10 @@ mod tests {
                 }
                 if lists.are_due(now) {
                     listed.push(now);
-                    lists.begin(EPOCH, 0..1, now);
+                    lists.begin(EPOCH, std::iter::once(NodeId(0)), now);
                 }
                 if listed.last().is_some_and(|begun| now >= *begun + took) {
-                    lists.take(0, numbered(1), true, now);
+                    lists.take(NodeId(0), numbered(1), true, now);
                 }
             }
             assert!(listed[0] < PERIOD, "{listed:?}");
@@ -291,7 +291,7 @@ mod tests {
         lists.note_found(Duration::ZERO);
         assert!(!lists.are_due(Duration::ZERO), "one is on its way");
         let took = REST;
-        assert!(lists.take(0, numbered(1), true, took));
+        assert!(lists.take(NodeId(0), numbered(1), true, took));
         let end = took + REST_FACTOR * took;
         assert!(!lists.are_due(end - PERIOD / 1000) && lists.are_due(end));
     }

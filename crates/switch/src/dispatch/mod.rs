@@ -236,7 +236,7 @@ impl Dispatcher {
     /// for its clock.
     pub fn ask_for_reports(&mut self) {
         self.give_up_lists();
-        for id in 0..self.plan.nodes.len() as NodeId {
+        for id in self.plan.ids() {
             self.plan.forget_challenge(id);
             self.ask_for_clock(id);
             if self.plan.node(id).is_some_and(|node| node.clock.is_some()) {

@@ -50,7 +50,7 @@ impl DerefMut for Stats {
 
 impl Stats {
     fn node(&mut self, node: NodeId) -> &mut NodeStats {
-        let index = node as usize;
+        let index = node.index();
         if self.nodes.len() <= index {
             self.nodes.resize(index + 1, NodeStats::default());
         }

@@ -4,7 +4,7 @@ use switchback_http::{Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{Seq, sb_flow};
 
-use super::explainer::{AT_FIRST, Explainer, read_as};
+use super::explainer::{AT_FIRST, Explainer, node_index, read_as};
 use super::explanation::{Explanation, Forwarded, Outcome, Refusal, SessionRead, Slow, Then, first_line};
 use super::tls::{APPLICATION_DATA, Greeting, Hello, OverTls};
 use switchback_flow::answer::Reply;
@@ -263,7 +263,7 @@ impl Connection {
         };
         let outcome = Outcome::Forwarded(Forwarded {
             pool,
-            node: node as usize,
+            node: node_index(node),
             flow,
             express: match &session {
                 Some(session) if !session.by_client => Err(Slow::Session),

@@ -32,8 +32,8 @@ pub struct Explainer {
 impl Explainer {
     /// Policies start without state. Without a cluster key no cookie can be read, and hashes differ from the cluster's.
     pub fn new(cluster: Cluster) -> Self {
-        let ids: HashMap<IpAddr, NodeId> =
-            cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
+        let addresses = cluster.nodes.iter().map(|node| node.address);
+        let ids: HashMap<IpAddr, NodeId> = addresses.zip((0..).map(NodeId)).collect();
         let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
         let plan = Plan::new(&cluster, key, ids, LocalMachine::default(), Duration::ZERO);
         let automata = automata(&cluster);
@@ -75,7 +75,7 @@ impl Explainer {
         };
         let flow = match has_node {
             true if node == entry.node => Flow::Anew,
-            true => Flow::Moves(entry.node as usize),
+            true => Flow::Moves(node_index(entry.node)),
             false => Flow::New,
         };
         Some((node, flow))
@@ -89,7 +89,7 @@ impl Explainer {
             pool: plan.pool_of(request.group),
             names: match request.session {
                 None => Names::Nothing,
-                Some(session) => session.node.map_or(Names::Gone, |node| Names::Node(node as usize)),
+                Some(session) => session.node.map_or(Names::Gone, |node| Names::Node(node_index(node))),
             },
             ignored: request.cookies_ignored,
             by_client,
@@ -121,6 +121,11 @@ impl Explainer {
             .map(|route| failed(route, head, &path).map(|condition| why_not(route, head, condition)))
             .collect()
     }
+}
+
+/// Index in the cluster of a node, which [`Explainer::new`] makes its id.
+pub(super) fn node_index(node: NodeId) -> usize {
+    node.index()
 }
 
 /// How servers read the request's path, if not as written.

@@ -9,7 +9,7 @@ use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all, why_not};
 use switchback_wire::sb_flow;
 
-use super::explainer::{AT_FIRST, Explainer, read_as};
+use super::explainer::{AT_FIRST, Explainer, node_index, read_as};
 use super::explanation::{Names, Refusal, first_line};
 use switchback_flow::answer::Reply;
 use switchback_flow::entry::Entry;
@@ -143,7 +143,7 @@ impl Hello {
             let picked = explainer.pick(&request, entry);
             hello.session = explainer.tls_session(&request, &hello.said);
             if let Some((node, _)) = picked {
-                hello.outcome = explainer.welcome(&hello, node as usize);
+                hello.outcome = explainer.welcome(&hello, node_index(node));
             }
         }
         Some(hello)
@@ -224,7 +224,7 @@ impl Explainer {
         let named = self.dispatcher.seen().named_by_tickets(request.group, said)?;
         let node = request.wanted.or(named.iter().flatten().next().copied());
         Some(match node {
-            Some(node) => Names::Node(node as usize),
+            Some(node) => Names::Node(node_index(node)),
             None if named.is_empty() => Names::Nothing,
             None => Names::Gone,
         })

@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn each_packet_counts_once_and_in_order() {
         let mut heard = FactsReceived::default();
-        let mut take = |node, epoch, number, lost| heard.take(node, Numbered { epoch, number, lost });
+        let mut take = |node, epoch, number, lost| heard.take(NodeId(node), Numbered { epoch, number, lost });
         assert_eq!(take(1, 7, 2, 0), FactsOrder::Other, "the first is missing");
         assert_eq!(take(1, 7, 1, 5), FactsOrder::Next { lost: 0 }, "lost before the switch was there");
         assert_eq!(take(1, 7, 1, 5), FactsOrder::Other);
@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(take(1, 7, 2, 9), FactsOrder::Next { lost: 4 });
         assert_eq!(take(2, 7, 1, 0), FactsOrder::Next { lost: 0 }, "another node");
         assert_eq!(take(1, 8, 1, 0), FactsOrder::Next { lost: 0 }, "another agent of the node");
-        assert_eq!(heard.unanswered(), BTreeSet::from([1, 2]));
+        assert_eq!(heard.unanswered(), BTreeSet::from([NodeId(1), NodeId(2)]));
         assert_eq!(heard.unanswered(), BTreeSet::new());
-        assert_eq!((heard.last(1), heard.last(2), heard.last(3)), ((8, 1), (7, 1), (0, 0)));
+        assert_eq!([1, 2, 3].map(|node| heard.last(NodeId(node))), [(8, 1), (7, 1), (0, 0)]);
     }
 }

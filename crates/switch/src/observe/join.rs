@@ -321,6 +321,9 @@ mod tests {
     use super::*;
     use crate::observe::Chosen;
 
+    const NODE: NodeId = NodeId(5);
+    const OTHER: NodeId = NodeId(6);
+
     fn flow(port: u16) -> sb_flow {
         let address = |last| address_bytes(Ipv4Addr::new(192, 0, 2, last).into());
         sb_flow { client: address(1), vip: address(100), client_port: port.to_be(), vip_port: 80u16.to_be() }
@@ -406,10 +409,15 @@ mod tests {
     #[test]
     fn request_and_fact_match_in_either_order() {
         let mut bench = Bench::default();
-        assert_eq!(bench.take([given(1, 1, 5, 1), said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
-        assert_eq!(bench.take([said(1, 5, 2, 71), given(1, 9, 5, 2)]), [whole(9, 5, 71)]);
-        let rows = bench.take([given(1, 10, 5, 3), given(1, 11, 5, 4), said(1, 5, 3, 1), said(1, 5, 4, 2)]);
-        assert_eq!(rows, [whole(10, 5, 1), whole(11, 5, 2)]);
+        assert_eq!(bench.take([given(1, 1, NODE, 1), said(1, NODE, 1, 70)]), [whole(1, NODE, 70)]);
+        assert_eq!(bench.take([said(1, NODE, 2, 71), given(1, 9, NODE, 2)]), [whole(9, NODE, 71)]);
+        let rows = bench.take([
+            given(1, 10, NODE, 3),
+            given(1, 11, NODE, 4),
+            said(1, NODE, 3, 1),
+            said(1, NODE, 4, 2),
+        ]);
+        assert_eq!(rows, [whole(10, NODE, 1), whole(11, NODE, 2)]);
         assert!(bench.is_empty());
     }
 
@@ -417,37 +425,37 @@ mod tests {
     fn a_flow_that_comes_back_to_a_node_is_numbered_anew() {
         let mut bench = Bench::default();
         let rows = bench.take([
-            given(1, 1, 5, 1),
-            given(1, 2, 6, 1),
-            given(1, 3, 5, 1),
-            said(1, 5, 1, 70),
-            said(1, 5, 1, 72),
-            said(1, 6, 1, 71),
+            given(1, 1, NODE, 1),
+            given(1, 2, OTHER, 1),
+            given(1, 3, NODE, 1),
+            said(1, NODE, 1, 70),
+            said(1, NODE, 1, 72),
+            said(1, OTHER, 1, 71),
         ]);
-        assert_eq!(rows, [whole(1, 5, 70), whole(3, 5, 72), whole(2, 6, 71)]);
+        assert_eq!(rows, [whole(1, NODE, 70), whole(3, NODE, 72), whole(2, OTHER, 71)]);
     }
 
     #[test]
     fn requests_are_sorted_by_sequence_number() {
         let mut bench = Bench::default();
         let rows = bench.take([
-            given(1, 50, 5, 2),
-            given(1, 20, 5, 2),
-            given(1, 30, 6, 1),
-            said(1, 5, 2, 70),
-            said(1, 5, 2, 72),
-            said(1, 6, 1, 71),
+            given(1, 50, NODE, 2),
+            given(1, 20, NODE, 2),
+            given(1, 30, OTHER, 1),
+            said(1, NODE, 2, 70),
+            said(1, NODE, 2, 72),
+            said(1, OTHER, 1, 71),
         ]);
-        assert_eq!(rows, [whole(20, 5, 70), whole(50, 5, 72), whole(30, 6, 71)]);
+        assert_eq!(rows, [whole(20, NODE, 70), whole(50, NODE, 72), whole(30, OTHER, 71)]);
     }
 
     #[test]
     fn a_request_that_is_given_again_counts_once() {
         let mut bench = Bench::default();
-        let rows = bench.take([given(1, 1, 5, 9), given(1, 1, 6, 1), said(1, 6, 1, 70)]);
-        assert_eq!(rows, [(Some(1), Some(6), 70, Ended::Complete, 1)]);
+        let rows = bench.take([given(1, 1, NODE, 9), given(1, 1, OTHER, 1), said(1, OTHER, 1, 70)]);
+        assert_eq!(rows, [(Some(1), Some(OTHER), 70, Ended::Complete, 1)]);
         let answer = Observation::Answered { asked: asked(1, 1, 2), status: 503, bytes: (80, 60) };
-        let rows = bench.take([given(1, 2, 5, 1), answer]);
+        let rows = bench.take([given(1, 2, NODE, 1), answer]);
         assert_eq!(rows, [(Some(2), None, 80, Ended::Complete, 0)]);
         assert!(bench.is_empty());
     }
@@ -460,33 +468,35 @@ mod tests {
             let asked = asked(1, 77, 2);
             Observation::Forwarded(RequestForwarded {
                 asked,
-                node: 5,
+                node: NODE,
                 number: 1,
                 chosen: Chosen::Connection,
                 tries: 0,
             })
         };
         // Facts may still arrive afterwards.
-        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(Seq(2)), reset(Seq(1))]).is_empty());
-        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
-        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::BySwitch, 0)]);
+        assert!(
+            bench.take([given(1, 1, NODE, 1), given(1, 9, NODE, 2), reset(Seq(2)), reset(Seq(1))]).is_empty()
+        );
+        assert_eq!(bench.take([said(1, NODE, 1, 70)]), [whole(1, NODE, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(NODE), 0, Ended::BySwitch, 0)]);
         // A new connection of the same flow.
-        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), next()]).is_empty());
-        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
-        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::Unknown, 0)]);
+        assert!(bench.take([given(1, 1, NODE, 1), given(1, 9, NODE, 2), next()]).is_empty());
+        assert_eq!(bench.take([said(1, NODE, 1, 70)]), [whole(1, NODE, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(NODE), 0, Ended::Unknown, 0)]);
         let abandoned = Observation::Abandoned(asked(2, 1, 3));
         assert_eq!(bench.take([abandoned]), [(Some(3), None, 0, Ended::ByClient, 0)]);
         bench.join.end_all(Duration::ZERO, &mut bench.out);
-        assert_eq!(bench.rows(), [(Some(2), Some(5), 0, Ended::Unknown, 0)]);
+        assert_eq!(bench.rows(), [(Some(2), Some(NODE), 0, Ended::Unknown, 0)]);
         assert!(bench.is_empty());
     }
 
     #[test]
     fn a_fact_without_a_request_is_reported_after_a_while() {
         let mut bench = Bench::default();
-        assert!(bench.take([said(1, 5, 1, 70)]).is_empty());
+        assert!(bench.take([said(1, NODE, 1, 70)]).is_empty());
         assert!(bench.sweep(PATIENCE).is_empty());
-        assert_eq!(bench.sweep(PATIENCE * 2), [(None, Some(5), 70, Ended::Complete, 0)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(None, Some(NODE), 70, Ended::Complete, 0)]);
         assert!(bench.is_empty());
     }
 
@@ -497,7 +507,7 @@ mod tests {
         let mut given_up = Vec::new();
         for request in 0..(OPEN_MAX + more) as u32 {
             let port = (request % 60_000) as u16;
-            let rows = bench.take([given(port, request + 2, 5, (request / 60_000) as u16 + 1)]);
+            let rows = bench.take([given(port, request + 2, NODE, (request / 60_000) as u16 + 1)]);
             given_up.extend(rows.into_iter().map(|row| row.0.unwrap()));
         }
         assert_eq!(given_up, (2..2 + more as u32).collect::<Vec<_>>(), "the oldest");
@@ -513,7 +523,7 @@ mod tests {
             let asked = RequestSeen { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
             Observation::Forwarded(RequestForwarded {
                 asked,
-                node: 5,
+                node: NODE,
                 number: 1,
                 chosen: Chosen::Policy,
                 tries: 0,
@@ -527,14 +537,14 @@ mod tests {
         assert!(bench.take([long(7, 16 << 10)]).is_empty());
         assert_eq!(bench.join.heads, HEADS_MAX);
         // The second one has its response, so it is not there to be given up.
-        assert_eq!(bench.take([said(2, 5, 1, 70)]), [whole(2, 5, 70)]);
+        assert_eq!(bench.take([said(2, NODE, 1, 70)]), [whole(2, NODE, 70)]);
         assert!(bench.take([long(60_000, 16 << 10)]).is_empty());
         let rows = bench.take([long(60_001, 20 << 10)]);
-        assert_eq!(rows, [(Some(2), Some(5), 0, Ended::Unknown, 0); 2]);
+        assert_eq!(rows, [(Some(2), Some(NODE), 0, Ended::Unknown, 0); 2]);
         assert_eq!(bench.join.given_up, 2);
         assert!(
-            bench.take([said(3, 5, 1, 70)]).is_empty()
-                && bench.take([said(4, 5, 1, 70)]) == [whole(2, 5, 70)]
+            bench.take([said(3, NODE, 1, 70)]).is_empty()
+                && bench.take([said(4, NODE, 1, 70)]) == [whole(2, NODE, 70)]
         );
         assert!(bench.join.heads <= HEADS_MAX);
     }
@@ -542,9 +552,9 @@ mod tests {
     #[test]
     fn finished_requests_are_forgotten() {
         let mut bench = Bench::default();
-        bench.take([given(1, 1, 5, 1)]);
+        bench.take([given(1, 1, NODE, 1)]);
         for request in 0..10_000 {
-            bench.take([given(2, request, 5, 1), said(2, 5, 1, 70)]);
+            bench.take([given(2, request, NODE, 1), said(2, NODE, 1, 70)]);
         }
         assert!(bench.join.ages.len() <= 2 * bench.join.open + 1024, "{}", bench.join.ages.len());
     }

@@ -17,6 +17,7 @@ use switchback_wire::{Seq, read_from, sb_express_request};
 use super::join::Join;
 use super::line::LogEntry;
 use super::totals::Sums;
+use crate::plan::NodeId;
 use switchback_flow::destination::Chosen;
 
 use super::{Finished, Names, Observation, RequestForwarded, RequestSeen};
@@ -309,7 +310,7 @@ fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
             at: Duration::from_nanos(request.at_ns.saturating_sub(started_ns)),
             queued: Duration::ZERO,
         },
-        node: request.node,
+        node: NodeId(request.node),
         number: request.number,
         chosen: Chosen::Connection,
         tries: 0,

@@ -7,7 +7,7 @@ use switchback_status::totals::{ResponseTotals, Timings, Totals};
 use super::Finished;
 use crate::plan::NodeId;
 
-/// Service, pool and node of a response, by their indices in the configuration.
+/// Service and pool of a response, by their indices in the configuration, and its node.
 pub(super) type Owner = (Option<usize>, Option<usize>, Option<NodeId>);
 
 /// [`Totals`], and where each sum is in them.

@@ -24,6 +24,7 @@ mod walker;
 
 use switchback_wire::*;
 
+use crate::plan::NodeId;
 use bench::{Bench, Verdict};
 use frames::flows;
 
@@ -43,7 +44,7 @@ struct Row {
     /// The packet in the record; None if it is the frame's IP packet.
     inner: Option<Vec<u8>>,
     /// Node and option of the record.
-    from_node: Option<(u32, sb_option)>,
+    from_node: Option<(NodeId, sb_option)>,
 }
 
 impl Row {

@@ -23,7 +23,7 @@ fn sessions(persistence: &str, cluster_keys: &[u8]) -> Sessions {
     );
     let made = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
     let cluster = switchback_config::parse(&text, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
-    Sessions::new(&cluster, 1, |index| index as NodeId).unwrap()
+    Sessions::new(&cluster, 1, NodeId::from_index).unwrap()
 }
 
 const REWRITE: &str = "mode = \"rewrite\"\ncookie = \"PHPSESSID\"";
@@ -52,7 +52,7 @@ fn value(byte: u8, index: usize) -> String {
     String::from_utf8(session::inserted_value(&key(byte), "web", node(byte, index)).to_vec()).unwrap()
 }
 
-fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[NodeId]) -> RequestSession {
+fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[usize]) -> RequestSession {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     let text = format!("GET /a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
@@ -60,21 +60,22 @@ fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[Nod
     };
     let client = address_bytes(client.parse::<IpAddr>().unwrap());
     let flow = sb_flow { client, ..Default::default() };
-    sessions.read(&sb_key::default(), &flow, &head, |node| !down.contains(&node))
+    sessions.read(&sb_key::default(), &flow, &head, |node| !down.contains(&node.index()))
 }
 
-fn read(sessions: &mut Sessions, fields: &[&str], down: &[NodeId]) -> RequestSession {
+fn read(sessions: &mut Sessions, fields: &[&str], down: &[usize]) -> RequestSession {
     read_from(sessions, "198.51.100.1", fields, down)
 }
 
-fn owner(said: &RequestSession) -> Option<NodeId> {
-    said.session.and_then(|session| session.node)
+/// Index in `NODES` of the session's node.
+fn owner(said: &RequestSession) -> Option<usize> {
+    said.session.and_then(|session| session.node).map(NodeId::index)
 }
 
 #[test]
 fn a_rewritten_name_tells_the_node_wherever_it_stands() {
     let mut sessions = sessions(REWRITE, &[7]);
-    for (index, of) in (0..3).map(|index| (index, name(7, index as usize))) {
+    for (index, of) in (0..3).map(|index| (index, name(7, index))) {
         for field in [
             format!("Cookie: {of}=abc"),
             format!("cookie: a=b; {of}=abc"),
@@ -84,7 +85,7 @@ fn a_rewritten_name_tells_the_node_wherever_it_stands() {
         ] {
             let said = read(&mut sessions, &[&field], &[]);
             assert_eq!((owner(&said), said.ignored), (Some(index), 0), "{field}");
-            assert_eq!(said.for_node, sb_session::new(pool(7), Some(node(7, index as usize))), "{field}");
+            assert_eq!(said.for_node, sb_session::new(pool(7), Some(node(7, index))), "{field}");
         }
     }
 }
@@ -136,7 +137,7 @@ fn the_last_name_with_a_usable_node_counts() {
     ] {
         let said = read(&mut sessions, &fields, down);
         assert_eq!(owner(&said), Some(expected), "{down:?}");
-        let (key, index) = cookies[expected as usize];
+        let (key, index) = cookies[expected];
         assert_eq!(said.for_node, sb_session::new(pool(key), Some(node(key, index))), "{down:?}");
         let alone = read(&mut sessions, &[&format!("Cookie: {}", text[index])], &[]);
         assert_eq!(said.session, alone.session, "its own value is the key");
@@ -180,7 +181,7 @@ fn an_inserted_cookie_counts_if_its_value_is_ours() {
         (format!("Cookie: lb={}A", &right[..13]), None, 1),
     ] {
         let said = read(&mut sessions, &[&fields], &[]);
-        let told = expected.map_or(sb_session::new(pool(7), None), |index| current(index as usize));
+        let told = expected.map_or(sb_session::new(pool(7), None), current);
         assert_eq!((owner(&said), said.ignored, said.for_node), (expected, ignored, told), "{fields}");
     }
 }
@@ -226,7 +227,7 @@ fn sessions_of_one_node_do_not_all_go_to_one_other_node() {
             let key = read_from(&mut sessions, &client, &[&field], &[]).session.unwrap().key;
             let load =
                 |index| if index == 0 { Load { availability: Availability::Down, ..IDLE } } else { IDLE };
-            at[mode][sessions.choose(key, load).unwrap() as usize] += 1;
+            at[mode][sessions.choose(key, load).unwrap().index()] += 1;
         }
     }
     for [down, first, second] in at {

@@ -8,6 +8,7 @@ use switchback_wire::*;
 
 use super::cases::settled;
 use super::model::*;
+use crate::plan::NodeId;
 use sb_op::*;
 use sb_reason::*;
 
@@ -52,7 +53,7 @@ fn whoever_gives_a_flow_on_has_had_it() {
     assert!(world.answer(&at_third, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert_eq!(world.dispatcher.pending(), 1);
     assert!(world.answer(&other, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
-    assert_eq!((world.map[&flow()].node, world.dispatcher.pending()), (1, 0));
+    assert_eq!((world.map[&flow()].node, world.dispatcher.pending()), (NodeId(1), 0));
 }
 
 /// A node says MOVE until the other one has the flow, also to a switch that has been started since.
@@ -61,8 +62,8 @@ fn a_move_outlives_the_switch_that_knew_the_flow() {
     let (mut world, at_first, len) = settled("/web/a");
     world.restart(CONFIG, true);
     let at_third = only(give(&mut world, &at_first, "n3", len, 100), node(3));
-    assert_eq!(world.map[&flow()].node, 2);
+    assert_eq!(world.map[&flow()].node, NodeId(2));
     assert!(world.answer(&at_third, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert!(give(&mut world, &at_first, "n3", len, 100).is_empty(), "a copy");
-    assert_eq!((world.map[&flow()].node, world.dispatcher.pending()), (2, 0));
+    assert_eq!((world.map[&flow()].node, world.dispatcher.pending()), (NodeId(2), 0));
 }

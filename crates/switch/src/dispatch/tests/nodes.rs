@@ -11,6 +11,7 @@ use switchback_wire::*;
 use super::cases::settled;
 use super::model::*;
 use crate::dispatch::Moment;
+use crate::plan::NodeId;
 use sb_op::*;
 use sb_reason::*;
 
@@ -161,7 +162,7 @@ fn a_silent_node_gets_nothing_while_others_speak() {
     let plan = world.dispatcher.plan();
     let group = plan.group(0, flow().vip()).unwrap();
     let (first, second) = (plan.node_at(node(1)).unwrap(), plan.node_at(node(2)).unwrap());
-    let mut picked = |after_ms: u64, tried: &[u32]| {
+    let mut picked = |after_ms: u64, tried: &[NodeId]| {
         let ask = switchback_policy::Ask { key: None, now: world.now + Duration::from_millis(after_ms) };
         plan.pick((group, None), &ask, (tried, false), &[], &mut || 1)
     };
@@ -399,7 +400,7 @@ fn an_order_is_repeated_until_it_is_carried_out() {
             };
             orders.push((order.number, order.drain));
             world.report(node(1), "web", before, (0, 511));
-            assert!(world.dispatcher.plan().is_draining(0));
+            assert!(world.dispatcher.plan().is_draining(NodeId(0)));
             world.dispatcher.ask_for_reports();
         }
         assert_eq!(orders, [(orders[0].0, drain); 4]);
@@ -409,7 +410,7 @@ fn an_order_is_repeated_until_it_is_carried_out() {
         let sent = world.flush();
         let hello = sent.iter().find(|sent| sent.op == SB_OP_HELLO && sent.node == node(1)).unwrap();
         assert!(matches!(ToAgent::read(&hello.option), Some(ToAgent::Hello { order: None, .. })));
-        assert_eq!(world.dispatcher.plan().is_draining(0), drain);
+        assert_eq!(world.dispatcher.plan().is_draining(NodeId(0)), drain);
     }
 }
 
@@ -419,7 +420,7 @@ fn a_node_that_drained_by_our_order_returns_by_anyones() {
     assert!(world.dispatcher.order_drain("n1", true));
     (0..3).for_each(|_| world.dispatcher.ask_for_reports());
     world.report(node(1), "web", SB_REASON_DRAINING, (0, 511));
-    assert!(world.dispatcher.plan().is_draining(0));
+    assert!(world.dispatcher.plan().is_draining(NodeId(0)));
     world.report(node(1), "web", SB_REASON_NONE, (0, 511));
-    assert!(!world.dispatcher.plan().is_draining(0), "undrained at the node, or at another switch");
+    assert!(!world.dispatcher.plan().is_draining(NodeId(0)), "undrained at the node, or at another switch");
 }

@@ -20,6 +20,7 @@ use switchback_wire::*;
 use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
+use crate::plan::NodeId;
 use crate::program::Program;
 use switchback_flow::entry::Entry;
 
@@ -78,17 +79,17 @@ pool = "img"
 pool = "web"
 "#;
 
-/// Indices of the nodes in the configuration.
-pub const V4: u32 = 0;
-pub const V6: u32 = 1;
-pub const UNRESOLVED: u32 = 2;
-pub const ON_ANOTHER_INTERFACE: u32 = 3;
-pub const ENDS_IN_ZEROS: u32 = 4;
-pub const DEAD: u32 = 5;
-/// Indices of the local node.
-pub const HERE: [u32; 2] = [6, 7];
-/// Index of no node.
-pub const UNKNOWN: u32 = 9;
+/// Ids of the nodes: their indices in the configuration.
+pub const V4: NodeId = NodeId(0);
+pub const V6: NodeId = NodeId(1);
+pub const UNRESOLVED: NodeId = NodeId(2);
+pub const ON_ANOTHER_INTERFACE: NodeId = NodeId(3);
+pub const ENDS_IN_ZEROS: NodeId = NodeId(4);
+pub const DEAD: NodeId = NodeId(5);
+/// Ids of the local node.
+pub const HERE: [NodeId; 2] = [NodeId(6), NodeId(7)];
+/// Id of no node.
+pub const UNKNOWN: NodeId = NodeId(9);
 
 /// The second key is accepted, but does not sign.
 pub const CLUSTER_KEYS: [u8; 2] = [7, 8];
@@ -207,14 +208,15 @@ impl Bench {
     /// Writes the nodes with their clocks in the middle of the epoch.
     fn set_nodes(&self) {
         self.clocks_set.set(Instant::now());
-        for (id, node) in self.cluster.nodes.iter().enumerate() {
-            self.program.set_node(id as u32, &Self::node(id as u32, node.address)).unwrap();
+        for (id, node) in (0..).map(NodeId).zip(&self.cluster.nodes) {
+            self.program.set_node(id, &Self::node(id, node.address)).unwrap();
         }
     }
 
     /// Writes the routes to a bank and points the VIPs to it.
     pub fn configure(&self, bank: usize) {
-        let members = |pool: usize| self.cluster.pools[pool].nodes.iter().map(|node| *node as u32).collect();
+        let members =
+            |pool: usize| self.cluster.pools[pool].nodes.iter().copied().map(NodeId::from_index).collect();
         let services = self.program.with_tables(|tables| tables.write(bank, &self.cluster, members));
         let mut vips = HashMap::new();
         for vip in &self.cluster.services[0].listen {
@@ -229,7 +231,7 @@ impl Bench {
         (MTU - OVERHEAD_V6 as u32 - if v6 { 60 } else { 40 }) as u16
     }
 
-    fn node(id: u32, node: IpAddr) -> sb_node {
+    fn node(id: NodeId, node: IpAddr) -> sb_node {
         sb_node {
             address: address_bytes(node),
             source: address_bytes(Self::source(node)),
@@ -266,12 +268,12 @@ impl Bench {
         Peers { node, switch: Self::source(node), epoch: NODE_EPOCH }
     }
 
-    fn next_hop(id: u32) -> [u8; 6] {
-        [2, 0, 0, 0, 1, id as u8]
+    fn next_hop(id: NodeId) -> [u8; 6] {
+        [2, 0, 0, 0, 1, id.0 as u8]
     }
 
-    pub fn node_address(&self, id: u32) -> IpAddr {
-        self.cluster.nodes[id as usize].address
+    pub fn node_address(&self, id: NodeId) -> IpAddr {
+        self.cluster.nodes[id.index()].address
     }
 
     /// The key that signs handoff packets.
@@ -313,14 +315,14 @@ impl Bench {
         option.flags |= flags as u8;
         let option = option.with(|said: &mut sb_handover| said.boundary = head.to_be());
         let view = TcpView::parse(packet).expect("a TCP packet");
-        self.handed(entry.node, flow, option, &view, packet)
+        self.handed(NodeId(entry.node), flow, option, &view, packet)
     }
 
     /// The frame of any packet about a flow, with the position in the flow given by `view`. The outer header has the
     /// inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
     pub fn handed(
         &self,
-        id: u32,
+        id: NodeId,
         flow: &sb_flow,
         option: sb_option,
         view: &TcpView,
@@ -345,7 +347,7 @@ impl Bench {
     /// A frame from a node: `option` about the flow of the inner packet, signed with `key`.
     pub fn node_frame(
         &self,
-        node: u32,
+        node: NodeId,
         key: &sb_key,
         flow: &sb_flow,
         option: sb_option,

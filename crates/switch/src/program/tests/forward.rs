@@ -12,6 +12,7 @@ use super::bench::*;
 use super::frames::*;
 use super::{Row, run_all};
 use crate::dispatch::Change;
+use crate::plan::NodeId;
 
 pub const ORIGIN: u32 = 0xffff_ff00;
 /// Sequence number of the next request, after a wraparound.
@@ -20,9 +21,9 @@ pub const ACK: u32 = 0x5566_7788;
 pub const PLAIN: &str = "GET /a?b HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n";
 
 /// Entry of a flow with a node, between two requests.
-pub fn entry(node: u32) -> sb_flow_entry {
+pub fn entry(node: NodeId) -> sb_flow_entry {
     sb_flow_entry {
-        node,
+        node: node.0,
         origin: ORIGIN,
         next: MARK,
         begins: MARK,
@@ -37,7 +38,7 @@ pub fn entry(node: u32) -> sb_flow_entry {
 }
 
 /// Entry with the mark before a chunk.
-fn in_body(node: u32) -> sb_flow_entry {
+fn in_body(node: NodeId) -> sb_flow_entry {
     let framing = Framing::new(SB_FRAMING_CHUNK, 0).with_allowed(u64::MAX);
     sb_flow_entry { framing, ..entry(node) }
 }
@@ -199,7 +200,7 @@ fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
             .with(&entry(UNRESOLVED))
             .records(SB_RECORD_FORWARD),
     ];
-    for node in [UNKNOWN, 1023, 1024, u32::MAX] {
+    for node in [UNKNOWN, NodeId(1023), NodeId(1024), NodeId(u32::MAX)] {
         let what = format!("there is no node {node}");
         rows.push(Row::new(&what, flow, ack.clone(), Verdict::Drop, [DropNoNode]).with(&entry(node)));
     }
@@ -285,7 +286,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
         rows.push(judged_row("it begins below the mark", flow, &entry(V4), plain(MARK - 1)));
         rows.push(judged_row("a node that is not in the pool", flow, &entry(UNRESOLVED), plain(MARK)));
         rows.push(judged_row("a node that is not known", flow, &entry(UNKNOWN), plain(MARK)));
-        rows.push(judged_row("a node beyond the tables", flow, &entry(5000), plain(MARK)));
+        rows.push(judged_row("a node beyond the tables", flow, &entry(NodeId(5000)), plain(MARK)));
     }
     rows
 }
@@ -336,7 +337,7 @@ fn plain_requests_go_to_the_node_at_once() {
         run_all(&bench, express_rows(&bench));
     }
     let express = bench.program.counter(Express);
-    let by_node: u64 = (0..5).map(|node| bench.program.express_by_node(node)).sum();
+    let by_node: u64 = (0..5).map(|node| bench.program.express_by_node(NodeId(node))).sum();
     assert_eq!((by_node, bench.program.express_by_service(0)), (express, express));
     // Twice as many heads go to this node as to the other.
     assert_eq!(bench.program.express_by_node(V4), express / 3 * 2);

@@ -14,6 +14,7 @@ use super::bench::*;
 use super::frames::*;
 use super::hex;
 use super::invariants::*;
+use crate::plan::NodeId;
 
 const SECONDS: u64 = 5;
 
@@ -78,21 +79,22 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         SB_MODE_UPGRADING,
         SB_MODE_ANSWERED,
     ];
+    let nodes = [
+        V4,
+        V6,
+        UNRESOLVED,
+        ON_ANOTHER_INTERFACE,
+        ENDS_IN_ZEROS,
+        HERE[0],
+        HERE[1],
+        DEAD,
+        UNKNOWN,
+        NodeId(1023),
+        NodeId(1024),
+        NodeId(u32::MAX),
+    ];
     sb_flow_entry {
-        node: random.pick(&[
-            V4,
-            V6,
-            UNRESOLVED,
-            ON_ANOTHER_INTERFACE,
-            ENDS_IN_ZEROS,
-            HERE[0],
-            HERE[1],
-            DEAD,
-            UNKNOWN,
-            1023,
-            1024,
-            u32::MAX,
-        ]),
+        node: random.pick(&nodes).0,
         origin: random.pick(&[seq, seq.wrapping_add(1), far]),
         next,
         mss: random.next() as u16,

@@ -11,6 +11,7 @@ use super::bodies;
 use super::forward::{ACK, entry};
 use super::frames::*;
 use super::{Row, run_all};
+use crate::plan::NodeId;
 
 /// Sequence number of the server's packet that is too long.
 const SEQ: u32 = ACK + 1460;
@@ -38,7 +39,7 @@ fn response(flow: &sb_flow) -> Vec<u8> {
 pub fn handed(bench: &Bench, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], seq: u32) -> Vec<u8> {
     let tcp = if packet[0] >> 4 == 4 { 20 } else { 40 };
     let view = TcpView { tcp, data: tcp, end: packet.len(), seq: Seq(seq), ack: Seq(0), flags: 0 };
-    bench.handed(entry.node, flow, typed(entry).flow_state().option(sb_op::SB_OP_ICMP), &view, packet)
+    bench.handed(NodeId(entry.node), flow, typed(entry).flow_state().option(sb_op::SB_OP_ICMP), &view, packet)
 }
 
 pub fn rows(bench: &Bench) -> Vec<Row> {

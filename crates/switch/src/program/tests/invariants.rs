@@ -13,6 +13,7 @@ use super::bench::*;
 use super::frames::*;
 use super::fuzz::Case;
 use super::{hex, icmp};
+use crate::plan::NodeId;
 
 /// Length of an IP header without options; that of IPv6 for an empty packet.
 pub fn l3_len(packet: &[u8]) -> usize {
@@ -158,7 +159,7 @@ pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
 /// A packet to a node contains the client's packet unchanged, has a valid tag, and contains no unparsed data.
 fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after: Option<&sb_flow_entry>) {
     let (before, after) = (case.before.expect("a flow with a node"), after.expect("and it stays"));
-    let expected = match before.node {
+    let expected = match NodeId(before.node) {
         ON_ANOTHER_INTERFACE => Verdict::Redirect,
         node if HERE.contains(&node) => Verdict::Pass,
         _ => Verdict::Tx,
@@ -191,7 +192,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
         }
     };
     // Frames for the local node keep their addresses.
-    let addresses = if HERE.contains(&before.node) { &frame[..12] } else { &sent[..12] };
+    let addresses = if HERE.contains(&NodeId(before.node)) { &frame[..12] } else { &sent[..12] };
     let expected = [addresses, &sent[12..], &packet[end..]].concat();
     assert_eq!(hex(out), hex(&expected), "a handoff packet");
     let with_node = [SB_MODE_REQUESTS, SB_MODE_UPGRADING, SB_MODE_TUNNEL].map(|mode| mode as u8);

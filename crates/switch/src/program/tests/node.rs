@@ -12,12 +12,13 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::{Row, run_all};
+use crate::plan::NodeId;
 
 const SAYS: [sb_op; 6] = [SB_OP_ADOPTED, SB_OP_REFUSED, SB_OP_RELEASED, SB_OP_BUSY, SB_OP_OWNED, SB_OP_ADOPT];
 
 fn entry() -> sb_flow_entry {
     sb_flow_entry {
-        node: V4,
+        node: V4.0,
         origin: 1000,
         next: 2000,
         mss: 1460,
@@ -35,12 +36,19 @@ struct NodeFrame {
     shim: usize,
 }
 
-fn shim_of(bench: &Bench, node: u32) -> usize {
+fn shim_of(bench: &Bench, node: NodeId) -> usize {
     let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
     14 + overhead - size_of::<sb_shim>()
 }
 
-fn node_frame(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> NodeFrame {
+fn node_frame(
+    bench: &Bench,
+    node: NodeId,
+    key: &sb_key,
+    op: sb_op,
+    flow: &sb_flow,
+    inner: &[u8],
+) -> NodeFrame {
     let reason = sb_reason::SB_REASON_DRAINING as u8;
     let said = sb_option { reason, ..typed(&entry()).flow_state().option(op) }
         .with(|outcome: &mut sb_outcome| outcome.queue = (3, 511).into());
@@ -69,7 +77,7 @@ fn inner(flow: &sb_flow) -> Vec<u8> {
     Tcp::data(flow, 1500, 77, b"GET / HTTP/1.1\r\n").stamped(1, 2).packet()
 }
 
-fn message_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn message_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let long = Tcp::data(flow, 1500, 77, &[b'x'; 1400]).packet();
     let bare = Tcp::new(flow, 1500, 77, flags::ACK).packet();
     let mut rows = Vec::new();
@@ -92,7 +100,7 @@ fn message_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     rows
 }
 
-fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn closed_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let frame = node_frame(bench, node, &Bench::sign(), SB_OP_CLOSED, flow, &inner(flow)).frame;
     let row = |what: &str, moves: &[SwitchCounter]| {
         Row::new(what, flow, frame.clone(), Verdict::Drop, moves.to_vec())
@@ -115,7 +123,7 @@ fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 /// One flipped bit in the tag or anywhere under it.
-fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn tag_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let key = Bench::sign();
     let NodeFrame { frame, shim, .. } = node_frame(bench, node, &key, SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, flow: &sb_flow, frame| Row::new(what, flow, frame, Verdict::Drop, [DropTag]);
@@ -163,7 +171,7 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 /// Packets of later versions, and of this one with more in it than this program knows.
-fn version_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn version_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let closed = typed(&entry()).flow_state().option(SB_OP_CLOSED);
     let frame = |key: &sb_key, option: sb_option| bench.node_frame(node, key, flow, option, &inner(flow));
     let later = |version: u8, key: &sb_key, moves: SwitchCounter| {
@@ -192,7 +200,7 @@ fn version_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 /// Packets of other epochs. The tag covers the whole epoch, and the VNI contains its low bits.
-fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn epoch_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let row = |what: &str, epoch: u64, op: sb_op, moves: SwitchCounter| {
         let peers = Peers { epoch, ..Bench::peers(bench.node_address(node)) };
         let frame = bench.node_frame_at(
@@ -227,7 +235,7 @@ fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 /// Geneve of other programs, and UDP without Geneve.
-fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn foreign_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let NodeFrame { frame, shim, .. } =
         node_frame(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, frame: Vec<u8>| Row::new(what, flow, frame, Verdict::Pass, []);
@@ -257,7 +265,7 @@ fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 /// Geneve with our option and an inner packet that is missing or truncated.
-fn garbage_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn garbage_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let NodeFrame { frame, shim, .. } =
         node_frame(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, frame| Row::new(what, flow, frame, Verdict::Drop, [DropMalformed]);

@@ -50,7 +50,7 @@ fn requests_are_recorded_while_observed() {
             flow: *flow,
             origin: entry(V4).origin,
             begins: MARK,
-            node: V4,
+            node: V4.0,
             number: entry(V4).requests + 1,
             len: PLAIN.len() as u16,
             reserved: 0,

@@ -94,7 +94,7 @@ fn a_finished_connection_does_not_begin_again() {
             };
             let entry = held(flow, &offer, ISN);
             let change = |change| bench.program.change_flows(&[(*flow, change)]).unwrap();
-            let closed = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, ..entry };
+            let closed = sb_flow_entry { node: V4.0, mode: SB_MODE_REQUESTS as u8, ..entry };
             let inner = Tcp::new(flow, ISN, 1, flags::ACK).packet();
             let option = typed(&closed).flow_state().option(sb_op::SB_OP_CLOSED);
             let ends: [(&str, &dyn Fn()); 4] = [
@@ -147,7 +147,7 @@ fn a_sought_request_goes_to_its_owner() {
     let bench = Bench::new();
     let [flow, _] = flows();
     let sought = sb_flow_entry { mode: SB_MODE_SOUGHT as u8, ..held(&flow, &Offer::USUAL, ISN) };
-    let owned = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, next: ISN + 100, ..sought };
+    let owned = sb_flow_entry { node: V4.0, mode: SB_MODE_REQUESTS as u8, next: ISN + 100, ..sought };
     let create = |entry| bench.program.change_flows(&[(flow, Change::Create(typed(&entry)))]).unwrap();
     bench.put(&flow, &sought);
     create(sb_flow_entry { origin: ISN + 2, ..owned });

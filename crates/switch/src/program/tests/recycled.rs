@@ -19,7 +19,7 @@ fn no_flow_has_the_entry_of_another_one() {
     bench.allow(0);
     let [flow, _] = flows();
     let other = sb_flow { client_port: 1, ..flow };
-    let known = |mode: sb_mode| sb_flow_entry { mode: mode as u8, node: UNKNOWN, ..Default::default() };
+    let known = |mode: sb_mode| sb_flow_entry { mode: mode as u8, node: UNKNOWN.0, ..Default::default() };
     let (held, elsewhere) = (known(sb_mode::SB_MODE_HELD), known(sb_mode::SB_MODE_TUNNEL));
     let flows = MapHandle::try_from(&bench.program.skel.maps.flows).unwrap();
     let is_over = AtomicBool::new(false);

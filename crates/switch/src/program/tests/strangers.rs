@@ -18,7 +18,14 @@ const MARK: u32 = ORIGIN + 1000;
 const SERVER: u32 = 0x0100_0000;
 
 fn entry(mode: sb_mode) -> sb_flow_entry {
-    sb_flow_entry { node: V4, origin: ORIGIN, next: MARK, mode: mode as u8, mss: 1460, ..Default::default() }
+    sb_flow_entry {
+        node: V4.0,
+        origin: ORIGIN,
+        next: MARK,
+        mode: mode as u8,
+        mss: 1460,
+        ..Default::default()
+    }
 }
 
 fn contested(entry: sb_flow_entry) -> sb_flow_entry {
