@@ -171,6 +171,14 @@ struct Agent<'obj> {
     tls: TlsEndpoint,
 }
 
+/// State of what the agent and the switches exchange, beside records.
+struct Exchange {
+    lists: Lists,
+    orders: Orders,
+    relay: Relay,
+    probing: Probing,
+}
+
 /// Whether the node drains, that is, adopts no flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drain {
@@ -190,10 +198,9 @@ impl Agent<'_> {
     ) -> Result<()> {
         let records = Records::new(epoch());
         let rings = records.rings(&self.programs)?;
-        let mut lists = Lists::default();
-        let mut probing = Probing::new(Instant::now(), self.programs.counter(NodeCounter::TakenOver)?);
-        let mut orders = Orders::default();
-        let mut relay = Relay::default();
+        let probing = Probing::new(Instant::now(), self.programs.counter(NodeCounter::TakenOver)?);
+        let mut exchange =
+            Exchange { lists: Lists::default(), orders: Orders::default(), relay: Relay::default(), probing };
         let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
@@ -214,10 +221,9 @@ impl Agent<'_> {
                 self.guards.as_fd(),
             ];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let is_busy = records.outboxes.borrow().is_behind() || lists.are_in_progress();
+            let is_busy = records.outboxes.borrow().is_behind() || exchange.lists.are_in_progress();
             let tick = if is_busy { BUSY_TICK } else { TICK };
-            let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
-            match poll(&mut waiting, tick) {
+            match poll(&mut waiting, PollTimeout::try_from(tick).expect("some milliseconds fit")) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
@@ -225,23 +231,7 @@ impl Agent<'_> {
                 self.guards.keep(&self.programs, pins)?;
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
-            let switches = listening(&self.programs)?;
-            let heard = |(address, switch): &(IpAddr, sb_listening_switch)| {
-                (*address, Duration::from_nanos(switch.heard_ns))
-            };
-            let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
-            self.sender.send(&records.packets(&self.plan.signer(), &heard))?;
-            self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
-            self.send_lists(&mut lists, &switches)?;
-            let taken_over = self.programs.counter(NodeCounter::TakenOver)?;
-            let begun = Instant::now();
-            if probing.is_due(begun, switches.iter().map(|(address, _)| *address), taken_over) {
-                self.probe_windows()?;
-                probing.rest(begun, Instant::now());
-            }
-            let now = (Instant::now(), monotonic_ns());
-            self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
-            self.carry_out(&mut orders, &switches);
+            self.exchange(&mut exchange, &records)?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
@@ -265,6 +255,24 @@ impl Agent<'_> {
                 }
             }
         }
+    }
+
+    /// Sends the switches what is due for them, and carries out what they order.
+    fn exchange(&mut self, exchange: &mut Exchange, records: &Records) -> Result<()> {
+        let Exchange { lists, orders, relay, probing } = exchange;
+        let switches = listening(&self.programs)?;
+        let heard = |(address, switch): &(IpAddr, sb_listening_switch)| {
+            (*address, Duration::from_nanos(switch.heard_ns))
+        };
+        let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
+        self.sender.send(&records.packets(&self.plan.signer(), &heard))?;
+        self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
+        self.send_lists(lists, &switches)?;
+        self.probe_windows(probing, &switches)?;
+        let now = (Instant::now(), monotonic_ns());
+        self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
+        self.carry_out(orders, &switches);
+        Ok(())
     }
 
     fn answer(&mut self, request: Request) -> Response {
@@ -292,10 +300,16 @@ impl Agent<'_> {
         self.sender.send(&packets)
     }
 
-    /// Asks the clients of stalled flows for an acknowledgment.
-    fn probe_windows(&self) -> Result<()> {
-        let stalled = self.programs.stalled()?;
-        self.sender.send(&stalled.iter().map(window_probe).collect::<Vec<_>>())
+    /// Asks the clients of stalled flows for an acknowledgment if that is due.
+    fn probe_windows(&self, probing: &mut Probing, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+        let taken_over = self.programs.counter(NodeCounter::TakenOver)?;
+        let begun = Instant::now();
+        if probing.is_due(begun, switches.iter().map(|(address, _)| *address), taken_over) {
+            let probes: Vec<_> = self.programs.stalled()?.iter().map(window_probe).collect();
+            self.sender.send(&probes)?;
+            probing.rest(begun, Instant::now());
+        }
+        Ok(())
     }
 
     /// Sends lists of flows to the switches that want them.

@@ -186,7 +186,7 @@ vrrp_instance haproxy {{
     interface eth0
     virtual_router_id 51
     priority 100
-    advert_int 0.2
+    advert_int 0.1
     virtual_ipaddress {{
         {}/24
     }}
