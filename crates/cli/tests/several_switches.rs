@@ -32,8 +32,7 @@ const DOWNLOADS: usize = 4;
 const TYPISTS: usize = 8;
 const TYPED: [&[u8]; 3] = [b"GET /small HT", b"TP/1.1\r\nHost: ", b"a\r\n\r\n"];
 const BETWEEN_PIECES: Duration = Duration::from_millis(400);
-/// Connections whose requests go to two pools in turn, and so from node to node: with `SWITCHBACK_LONG` only, because one
-/// in many runs hangs (docs/limits.md).
+/// Connections whose requests go to two pools in turn, and so from node to node.
 const ALTERNATING: usize = 16;
 
 /// The processes of a switch.
@@ -130,6 +129,79 @@ fn type_slowly(vip: SocketAddr, answer: &[u8], over: &AtomicBool) -> Result<usiz
     Ok(count)
 }
 
+/// Cuts off, kills, ends and restarts switches, and waits after each change until all that are left are used.
+fn change_switches(lab: &Lab, config: &Path, [first, second, third]: &mut [Switch<'_>; SWITCHES]) -> Result {
+    let out = |how: &str, left: &[usize]| -> Result {
+        let took = routes_lead_to(lab, left)?;
+        println!("{how}: out of the routes after {took:?}");
+        assert!(took < OUT_WITHIN, "{how}: {took:?}");
+        Ok(())
+    };
+    all_are_used(&[first, second, third])?;
+    first.host.cut_link()?;
+    out("cut off", &[1, 2])?;
+    all_are_used(&[second, third])?;
+    first.host.mend_link()?;
+    println!("no longer cut off: in after {:?}", routes_lead_to(lab, &[0, 1, 2])?);
+    all_are_used(&[first, second, third])?;
+
+    second.kill()?;
+    out("killed", &[0, 2])?;
+    all_are_used(&[first, third])?;
+    second.start_again()?;
+    println!("started again: in after {:?}", routes_lead_to(lab, &[0, 1, 2])?);
+    all_are_used(&[first, second, third])?;
+
+    // BIRD goes on, and `switchback ready` tells.
+    third.switch.kill()?;
+    out("its process killed", &[0, 1])?;
+    all_are_used(&[first, second])?;
+    third.switch = start_daemon(third.host, "switch", config)?;
+    println!("its process started again: in after {:?}", routes_lead_to(lab, &[0, 1, 2])?);
+    all_are_used(&[first, second, third])?;
+
+    // It serves until the router has heard that it ends.
+    third.switch.signal(Signal::SIGTERM)?;
+    out("told to end", &[0, 1])?;
+    let ended = third.switch.wait_timeout(Duration::ZERO)?;
+    assert_eq!(ended, None, "it has ended before its routes");
+    let ended = third.switch.wait_timeout(PATIENCE)?.ok_or("it does not end")?;
+    assert!(ended.success(), "{ended}");
+    all_are_used(&[first, second])?;
+    third.switch = start_daemon(third.host, "switch", config)?;
+    println!("started again: in after {:?}", routes_lead_to(lab, &[0, 1, 2])?);
+    all_are_used(&[first, second, third])
+}
+
+/// Asks for documents of two pools in turn on one connection, one after the other, until it is over.
+fn alternate(lab: &Lab, documents: &Documents, index: usize, over: &AtomicBool) -> Result<usize> {
+    let mut count = 0;
+    while !over.load(Ordering::Relaxed) {
+        let base = match index % 2 {
+            0 => format!("http://{}", lab.vip4()),
+            _ => format!("http://[{}]", lab.vip6()),
+        };
+        let gets = alternating(documents, 100, |path| format!("{base}{path}"));
+        let responses = fetch(lab.client(0), &gets, &["--limit-rate", "20M"], Duration::from_secs(60))?;
+        let connects: u64 = responses.iter().map(|response| response.connects).sum();
+        let slowest = responses.iter().map(|response| response.time).max().unwrap_or_default();
+        assert_eq!(connects, 1, "connections were lost; the slowest request took {slowest:?}");
+        count += responses.len();
+    }
+    Ok(count)
+}
+
+/// Downloads a document again and again until it is over.
+fn download(lab: &Lab, url: &str, document: &Document, over: &AtomicBool) -> Result<usize> {
+    let mut count = 0;
+    while !over.load(Ordering::Relaxed) {
+        let get = vec![(url.to_owned(), document.clone())];
+        start_fetch(lab.client(0), get, &["--limit-rate", "4M"], Duration::from_secs(60))?()?;
+        count += 1;
+    }
+    Ok(count)
+}
+
 #[test]
 fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let _alone = alone();
@@ -152,104 +224,35 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
         agents.push(start_daemon(node, "node", &config)?);
     }
     let switches = lab.switches().map(|host| Switch::start(host, &config));
-    let [first, mut second, mut third]: [Switch<'_>; SWITCHES] =
+    let mut switches: [Switch<'_>; SWITCHES] =
         switches.collect::<Result<Vec<_>>>()?.try_into().map_err(|_| "three switches")?;
     println!("all announced after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
 
-    let out = |how: &str, left: &[usize]| -> Result {
-        let took = routes_lead_to(&lab, left)?;
-        println!("{how}: out of the routes after {took:?}");
-        assert!(took < OUT_WITHIN, "{how}: {took:?}");
-        Ok(())
-    };
-    let changes = || -> Result {
-        all_are_used(&[&first, &second, &third])?;
-        first.host.cut_link()?;
-        out("cut off", &[1, 2])?;
-        all_are_used(&[&second, &third])?;
-        first.host.mend_link()?;
-        println!("no longer cut off: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
-        all_are_used(&[&first, &second, &third])?;
-
-        second.kill()?;
-        out("killed", &[0, 2])?;
-        all_are_used(&[&first, &third])?;
-        second.start_again()?;
-        println!("started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
-        all_are_used(&[&first, &second, &third])?;
-
-        // BIRD goes on, and `switchback ready` tells.
-        third.switch.kill()?;
-        out("its process killed", &[0, 1])?;
-        all_are_used(&[&first, &second])?;
-        third.switch = start_daemon(third.host, "switch", &config)?;
-        println!("its process started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
-        all_are_used(&[&first, &second, &third])?;
-
-        // It serves until the router has heard that it ends.
-        third.switch.signal(Signal::SIGTERM)?;
-        out("told to end", &[0, 1])?;
-        let ended = third.switch.wait_timeout(Duration::ZERO)?;
-        assert_eq!(ended, None, "it has ended before its routes");
-        let ended = third.switch.wait_timeout(PATIENCE)?.ok_or("it does not end")?;
-        assert!(ended.success(), "{ended}");
-        all_are_used(&[&first, &second])?;
-        third.switch = start_daemon(third.host, "switch", &config)?;
-        println!("started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
-        all_are_used(&[&first, &second, &third])
-    };
-
     let over = AtomicBool::new(false);
     let documents = Documents::of(&lab)?;
-    let alternate = |index: usize| -> Result<usize> {
-        let mut count = 0;
-        while !over.load(Ordering::Relaxed) {
-            let base = match index % 2 {
-                0 => format!("http://{}", lab.vip4()),
-                _ => format!("http://[{}]", lab.vip6()),
-            };
-            let gets = alternating(&documents, 100, |path| format!("{base}{path}"));
-            let responses = fetch(lab.client(0), &gets, &["--limit-rate", "20M"], Duration::from_secs(60))?;
-            let connects: u64 = responses.iter().map(|response| response.connects).sum();
-            let slowest = responses.iter().map(|response| response.time).max().unwrap_or_default();
-            assert_eq!(connects, 1, "connections were lost; the slowest request took {slowest:?}");
-            count += responses.len();
-        }
-        Ok(count)
-    };
-    let download = |url: &str| -> Result<usize> {
-        let mut count = 0;
-        while !over.load(Ordering::Relaxed) {
-            let get = vec![(url.to_owned(), long.clone())];
-            start_fetch(lab.client(0), get, &["--limit-rate", "4M"], Duration::from_secs(60))?()?;
-            count += 1;
-        }
-        Ok(count)
-    };
     let urls = [format!("http://{}/long", lab.vip4()), format!("http://[{}]/long", lab.vip6())];
     let small = Document::of(&lab, "/small")?;
     let (client, small) = (lab.client(0), (small.path, &small.body[..]));
     let vips = [SocketAddr::new(lab.vip4().into(), 80), SocketAddr::new(lab.vip6().into(), 80)];
     let (worked, downloads, alternated, typed) = thread::scope(|scope| {
         let urls = urls.iter().flat_map(|url| [url; DOWNLOADS]);
-        let downloads: Vec<_> = urls.map(|url| scope.spawn(|| download(url))).collect();
-        let count = if std::env::var_os("SWITCHBACK_LONG").is_some() { ALTERNATING } else { 0 };
-        let alternates: Vec<_> = (0..count)
-            .map(|index| {
-                let alternate = &alternate;
-                scope.spawn(move || alternate(index))
-            })
+        let (lab, long, documents, over) = (&lab, &long, &documents, &over);
+        let downloads: Vec<_> = urls.map(|url| scope.spawn(move || download(lab, url, long, over))).collect();
+        let alternates: Vec<_> = (0..ALTERNATING)
+            .map(|index| scope.spawn(move || alternate(lab, documents, index, over)))
             .collect();
         let typists: Vec<_> = vips
             .into_iter()
             .flat_map(|vip| [vip; TYPISTS])
             .map(|vip| {
-                let (over, answer) = (&over, small.1);
+                let answer = small.1;
                 scope.spawn(move || client.enter(|| type_slowly(vip, answer, over))?)
             })
             .collect();
         let worked = KEPT.run_beside(client, vips[0], small, || {
-            KEPT.run_beside(client, vips[1], small, || FRESH.run_beside(client, vips[0], small, changes))
+            KEPT.run_beside(client, vips[1], small, || {
+                FRESH.run_beside(client, vips[0], small, || change_switches(lab, &config, &mut switches))
+            })
         });
         over.store(true, Ordering::Relaxed);
         let downloads = downloads.into_iter().map(|download| download.join().expect("it does not panic"));
@@ -268,7 +271,7 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let alternated = alternated.into_iter().sum::<Result<usize>>()?;
     println!("{alternated} requests to two pools in turn, each client on one connection");
 
-    [&first, &second, &third].into_iter().try_for_each(|switch| stop(&switch.switch))?;
+    switches.iter().try_for_each(|switch| stop(&switch.switch))?;
     routes_lead_to(&lab, &[])?;
     agents.iter().try_for_each(stop)?;
     for host in lab.switches().chain(lab.nodes()) {
