@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::document::block;
-use common::http::{Document, Documents, alternating, fetch, start_fetch};
+use common::http::{Document, Documents, alternating, download_until, fetch};
 use common::steady::{Served, Steady};
 use common::{PATIENCE, PROGRAM, Result, alone, start_daemon, status, stop, traces, wait_until};
 use nix::sys::signal::Signal;
@@ -28,6 +28,7 @@ const KEPT: Steady = Steady { clients: 90, pause: Duration::from_millis(40), clo
 const FRESH: Steady = Steady { clients: 12, pause: Duration::from_millis(40), close: true };
 /// For each family.
 const DOWNLOADS: usize = 4;
+const DOWNLOAD_WITHIN: Duration = Duration::from_secs(60);
 /// For each family: clients that send a request in pieces, with a pause between them in which the switch acknowledges.
 const TYPISTS: usize = 8;
 const TYPED: [&[u8]; 3] = [b"GET /small HT", b"TP/1.1\r\nHost: ", b"a\r\n\r\n"];
@@ -191,17 +192,6 @@ fn alternate(lab: &Lab, documents: &Documents, index: usize, over: &AtomicBool) 
     Ok(count)
 }
 
-/// Downloads a document again and again until it is over.
-fn download(lab: &Lab, url: &str, document: &Document, over: &AtomicBool) -> Result<usize> {
-    let mut count = 0;
-    while !over.load(Ordering::Relaxed) {
-        let get = vec![(url.to_owned(), document.clone())];
-        start_fetch(lab.client(0), get, &["--limit-rate", "4M"], Duration::from_secs(60))?()?;
-        count += 1;
-    }
-    Ok(count)
-}
-
 #[test]
 fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let _alone = alone();
@@ -237,7 +227,9 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let (worked, downloads, alternated, typed) = thread::scope(|scope| {
         let urls = urls.iter().flat_map(|url| [url; DOWNLOADS]);
         let (lab, long, documents, over) = (&lab, &long, &documents, &over);
-        let downloads: Vec<_> = urls.map(|url| scope.spawn(move || download(lab, url, long, over))).collect();
+        let downloads: Vec<_> = urls
+            .map(|url| scope.spawn(move || download_until(client, url, long, DOWNLOAD_WITHIN, over)))
+            .collect();
         let alternates: Vec<_> = (0..ALTERNATING)
             .map(|index| scope.spawn(move || alternate(lab, documents, index, over)))
             .collect();

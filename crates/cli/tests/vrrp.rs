@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::document::block;
-use common::http::{Document, start_fetch};
+use common::http::{Document, download_until};
 use common::steady::Steady;
 use common::{PATIENCE, PROGRAM, Result, alone, markdown, start_daemon, status, wait_until, write_script};
 use switchback_lab::{Cluster, Host, Lab, Process, ServerOptions, Topology};
@@ -149,15 +149,7 @@ fn the_vips_move_and_downloads_go_on() -> Result {
 
     // One after the other by each family, some four seconds each, so that every change meets some.
     let over = AtomicBool::new(false);
-    let download = |url: &str| -> Result<usize> {
-        let mut count = 0;
-        while !over.load(Ordering::Relaxed) {
-            let get = vec![(url.to_owned(), long.clone())];
-            start_fetch(lab.client(0), get, &["--limit-rate", "4M"], Duration::from_secs(40))?()?;
-            count += 1;
-        }
-        Ok(count)
-    };
+    let download = |url: &str| download_until(lab.client(0), url, &long, Duration::from_secs(40), &over);
     let urls = [format!("http://{}/long", lab.vip4()), format!("http://[{}]/long", lab.vip6())];
     let load = Steady { clients: 10, pause: Duration::from_millis(20), close: false };
     let (small, vip) = (Document::of(&lab, "/small")?, SocketAddr::new(lab.vip4().into(), 80));

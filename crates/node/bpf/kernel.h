@@ -55,7 +55,7 @@ struct inet_connection_sock {
 
 struct tcp_options_received {
         __u32 ts_recent;
-        __u16 saw_tstamp : 1, tstamp_ok : 1;
+        __u16 tstamp_ok : 1;
         __u16 rcv_wscale : 4;
 };
 

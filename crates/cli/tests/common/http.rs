@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -74,7 +75,23 @@ pub fn fetch(
     start_fetch(host, gets.to_vec(), options, timeout)?()
 }
 
-/// Likewise, but the comparison is left to the returned function, so that something else can be done
+/// Downloads a document at 4 MB/s again and again until it is over. Returns how often.
+pub fn download_until(
+    host: &Host,
+    url: &str,
+    document: &Document,
+    timeout: Duration,
+    over: &AtomicBool,
+) -> Result<usize> {
+    let mut count = 0;
+    while !over.load(Ordering::Relaxed) {
+        fetch(host, &[(url.to_owned(), document.clone())], &["--limit-rate", "4M"], timeout)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// As [`fetch`], but the comparison is left to the returned function, so that something else can be done
 /// meanwhile: in a thread, or it will not go on when the pipe is full.
 pub fn start_fetch(
     host: &Host,
