@@ -7,52 +7,59 @@
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make release the program for other machines: linked statically, so that it runs on any Linux
 # make deb     the Debian package of it
+# make dist    archive, Debian package and RPM of it, with their checksums, in target/dist
 # make fmt     formats Rust and C
-# make deps    installs what is missing (Debian and Ubuntu); the others begin with it
+# make deps    installs what is missing for all of these (Debian and Ubuntu). Each of them begins with its own part:
+#              deps-build, deps-dist, deps-demo, deps-bench or deps-test
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-upgrade fuzz fuzz-guided bench soak lab release deb fmt deps python rust root
+.PHONY: demo test test-upgrade fuzz fuzz-guided bench soak lab release deb dist fmt \
+	deps deps-build deps-dist deps-demo deps-bench deps-test python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
-SWITCHBACK := cargo run --quiet --release --package switchback-cli --
+# The whole program, and one that is built faster: without the experiments, and with less optimization.
+WHOLE := --release --package switchback-cli
+QUICK := --profile demo --no-default-features --package switchback-cli
 
-# command:package, and packages that have no command.
-COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
-	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
-	curl:curl tcpdump:tcpdump wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
-	keepalived:keepalived bird:bird2 openssl:openssl sslscan:sslscan \
-	go:golang-go node:nodejs chromium:chromium javac:default-jdk-headless groff:groff-base \
-	systemd-analyze:systemd
-PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
-	python3-requests python3-httpx python3-websockets python3-pip node-undici \
-	php-fpm libtomcat10-java \
-	gunicorn python3-waitress python3-hypercorn libjetty9-java libservlet-api-java
+# What a target needs: command:package, and packages that have no command.
+NEEDS_build := cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
+NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
+NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
+NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2
+NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format libclang-dev \
+	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
+	ping:iputils-ping tcpdump:tcpdump openssl:openssl sslscan:sslscan fonts-dejavu-core \
+	go:golang-go node:nodejs node-undici chromium:chromium \
+	python3-requests python3-httpx python3-websockets python3-pip gunicorn python3-waitress python3-hypercorn \
+	javac:default-jdk-headless libtomcat10-java libjetty9-java libservlet-api-java \
+	groff:groff-base systemd-analyze:systemd
 
-demo: deps
-	cargo build --release --package switchback-cli
-	@$(SWITCHBACK) lab demo
+demo: deps-demo root
+	cargo build $(QUICK)
+	@cargo run --quiet $(QUICK) -- lab demo
 
-bench: deps
-	cargo build --release --package switchback-cli
-	@$(SWITCHBACK) lab run proxies
+bench: deps-bench root
+	cargo build $(WHOLE)
+	@cargo run --quiet $(WHOLE) -- lab run proxies
 
-soak: deps
-	cargo build --release --package switchback-cli
-	@$(SWITCHBACK) lab run soak
+soak: deps-bench root
+	cargo build $(WHOLE)
+	@cargo run --quiet $(WHOLE) -- lab run soak
 
-lab: deps
-	cargo build --release --package switchback-cli
-	@$(SWITCHBACK) lab up --nodes 3 --server nginx
-	@echo "A shell on a host: switchback lab exec node0. Remove the lab: switchback lab down."
+lab: deps-demo root
+	cargo build $(QUICK)
+	@cargo run --quiet $(QUICK) -- lab up --nodes 3 --server nginx
+	@echo "These commands take target/demo/switchback. A shell on a host: switchback lab exec node0; to remove the lab:"
+	@echo "switchback lab down."
 
 # A client of HTTP/2 that tries what RFC 9113 says, for the tests.
 H2SPEC := target/tools/h2spec
-$(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps
+$(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps-test
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
-test: deps python $(H2SPEC)
+test: deps-test root python $(H2SPEC)
 	@failed=0; passed=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	step() { echo "== $$*"; "$$@" || failed=$$((failed + 1)); }; \
 	step cargo fmt --all --check; \
@@ -70,7 +77,7 @@ test: deps python $(H2SPEC)
 # The commit before generations and lists of flows.
 BEFORE := e67d032
 OLD := $(CURDIR)/target/before
-test-upgrade: deps
+test-upgrade: deps-test root
 	@[ -d $(OLD)/source ] || git worktree add --detach $(OLD)/source $(BEFORE)
 	cd $(OLD)/source && git checkout -q --detach $(BEFORE) && cargo build --package switchback-cli --target-dir $(OLD)/build
 	SWITCHBACK_BEFORE=$(OLD)/build/debug/switchback cargo test --package switchback-cli --test upgrade -- --ignored --nocapture
@@ -78,7 +85,7 @@ test-upgrade: deps
 # The last line is "N targets passed, N failed".
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
 fuzz: export SWITCHBACK_LONG := 1
-fuzz: deps
+fuzz: deps-test root
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
 	for tests in "-p switchback-http -p switchback-hello -p switchback-tls -p switchback-config -p switchback-wire --test fuzz" \
 		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz" \
@@ -123,44 +130,47 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = $(TARGET_DIR)/$(HOST)/release/switchback
 release: export RUSTFLAGS := -C target-feature=+crt-static
 release: export LIBBPF_SYS_LIBRARY_PATH = $(dir $(realpath $(shell cc -print-file-name=libelf.a)))
-release: deps
+release: deps-build
 	cargo build --release --package switchback-cli --no-default-features --features static --target $(HOST)
 	@echo $(RELEASE)
 
 deb: release
 	packaging/deb $(RELEASE) $(TARGET_DIR)/debian
 
+dist: deps-dist release
+	packaging/dist $(RELEASE) $(TARGET_DIR)/dist
+
 fmt:
 	cargo fmt --all
 	clang-format -i $(BPF_SOURCES)
 
+deps: deps-test
 # Without a terminal apt must not ask.
-deps: root rust
+deps-build deps-dist deps-demo deps-bench deps-test: deps-%: rust
 	@missing=(); \
-	for entry in $(COMMANDS); do \
-		command -v "$${entry%%:*}" > /dev/null || missing+=("$${entry##*:}"); \
+	for entry in $(NEEDS_$*); do \
+		case "$$entry" in \
+			*:*) command -v "$${entry%%:*}" > /dev/null ;; \
+			*) ! command -v dpkg > /dev/null || dpkg -s "$$entry" > /dev/null 2>&1 ;; \
+		esac || missing+=("$${entry##*:}"); \
 	done; \
-	if command -v dpkg > /dev/null; then \
-		for package in $(PACKAGES); do \
-			dpkg -s "$$package" > /dev/null 2>&1 || missing+=("$$package"); \
-		done; \
-	fi; \
 	[ "$${#missing[@]}" = 0 ] && exit 0; \
 	mapfile -t missing < <(printf '%s\n' "$${missing[@]}" | sort -u); \
-	if ! command -v apt-get > /dev/null; then \
-		echo "make: missing, by their Debian names: $${missing[*]}; install them and try again" >&2; exit 2; \
+	if ! command -v apt-get > /dev/null || [ "$$(id -u)" != 0 ]; then \
+		echo "make: missing, by their Debian names: $${missing[*]}; install them, or try again as root of a Debian" >&2; \
+		exit 2; \
 	fi; \
 	echo "Installing with apt-get: $${missing[*]}"; \
 	case " $${missing[*]} " in *" nginx-light "* | *" caddy "* | *" php-fpm "*) \
-		echo "On a machine with systemd apt also starts the services nginx and caddy, on port 80, and PHP's FPM;"; \
-		echo "Switchback does not need them: systemctl disable --now nginx caddy php<version>-fpm" ;; \
+		echo "On a machine with systemd apt also starts those services, on port 80, which Switchback does not need:"; \
+		echo "systemctl disable --now nginx caddy php<version>-fpm" ;; \
 	esac; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -q && apt-get install -q -y --no-install-recommends "$${missing[@]}" < /dev/null
 
 # What only PyPI has, for clients of the tests.
 PYTHON := $(TARGET_DIR)/python
-python: deps
+python: deps-test
 	@cmp -s crates/cli/tests/python.txt $(PYTHON)/python.txt || { \
 		/usr/bin/python3 -m pip install -q --root-user-action=ignore --upgrade --target $(PYTHON) -r crates/cli/tests/python.txt && \
 		cp crates/cli/tests/python.txt $(PYTHON)/; }
@@ -168,6 +178,10 @@ python: deps
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "make: network namespaces and BPF need root; run it as root" >&2; exit 2; }
 
+RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust:
-	@command -v cargo > /dev/null || { \
-		echo "make: cargo is not in root's PATH; install Rust 1.88 or later" >&2; exit 2; }
+	@found=$$(rustc --version 2> /dev/null | cut -d ' ' -f 2); \
+	printf '%s\n' $(RUST) "$${found:-0}" | sort --version-sort --check=quiet || { \
+		echo "make: Rust $(RUST) or later is needed, and in this PATH is $${found:-none}. rustup (https://rustup.rs) has it:"; \
+		echo "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; \
+		echo "With rustup already there: rustup update stable"; exit 2; } >&2

@@ -54,7 +54,7 @@ impl Log {
         self.flush();
         match open(&self.config.target) {
             Ok(out) => self.out = out,
-            Err(error) => eprintln!("switchback: the access log goes on in the old file: {error}"),
+            Err(error) => log::error!("the access log goes on in the old file: {error}"),
         }
         self.complained = false;
     }
@@ -100,7 +100,7 @@ impl Log {
                 self.lines -= lines.min(self.lines);
                 self.lose(lines);
                 if !self.complained {
-                    eprintln!("switchback: the access log loses lines: {}: {error}", self.config.target);
+                    log::error!("the access log loses lines: {}: {error}", self.config.target);
                     self.complained = true;
                 }
             }

@@ -1,10 +1,8 @@
 //! Whether a daemon is alive, and whether it can serve.
 
-use std::collections::BTreeMap;
-
 use switchback_status::Status;
 use switchback_status::node::{ListenerStatus, NodeStatus};
-use switchback_status::switch::{NodeView, SwitchStatus};
+use switchback_status::switch::{SwitchStatus, pools};
 
 use crate::asker::Answers;
 
@@ -26,33 +24,14 @@ pub(crate) fn unready(answers: &Answers) -> Vec<String> {
 
 /// A switch needs a node for each pool, at any of the VIPs that lead to the pool.
 fn of_switch(status: &SwitchStatus) -> Vec<String> {
-    let mut pools: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
-    for node in &status.nodes {
-        for listener in &node.listeners {
-            let nodes = pools.entry(&listener.pool).or_default();
-            if nodes.last().is_none_or(|last| last.name != node.name) {
-                nodes.push(node);
-            }
-        }
-    }
-    let serves = |node: &NodeView, pool: &str| {
-        let mut there = node.listeners.iter().filter(|listener| listener.pool == pool);
-        // What has never been heard of may be anything.
-        node.load.is_some() && there.any(|listener| node.may_serve(listener))
-    };
     let mut reasons = Vec::new();
     if status.interfaces.is_empty() {
         reasons.push("switch: attached to no interface".to_owned());
     }
-    for (pool, nodes) in pools {
-        if !nodes.iter().any(|node| serves(node, pool)) {
-            let state = |node: &&NodeView| match node.load {
-                None => format!("{} has not reported", node.name),
-                Some(_) => format!("{} {}", node.name, node.state()),
-            };
-            let states: Vec<String> = nodes.iter().map(state).collect();
-            reasons.push(format!("switch: pool {pool} has no node that is up: {}", states.join(", ")));
-        }
+    for pool in pools(&status.nodes).iter().filter(|pool| pool.serving().next().is_none()) {
+        let states: Vec<String> =
+            pool.others().map(|(node, state)| format!("{} {state}", node.name)).collect();
+        reasons.push(format!("switch: pool {} has no node that is up: {}", pool.name, states.join(", ")));
     }
     reasons
 }
@@ -72,7 +51,7 @@ fn of_node(status: &NodeStatus) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use switchback_status::switch::{InterfaceStatus, ListenerView, LoadStatus};
+    use switchback_status::switch::{InterfaceStatus, ListenerView, LoadStatus, NodeView};
 
     use super::*;
 
@@ -110,7 +89,7 @@ mod tests {
             reasons(&status),
             [
                 "switch: pool img has no node that is up: n1 draining",
-                "switch: pool web has no node that is up: n1 draining, n2 has not reported",
+                "switch: pool web has no node that is up: n1 draining, n2 not reported",
             ]
         );
         status.interfaces.clear();
@@ -127,7 +106,7 @@ mod tests {
         };
         let mut status =
             NodeStatus { name: "n1".to_owned(), listeners: vec![listener("ready")], ..NodeStatus::default() };
-        let reasons = |status: &NodeStatus| unready(&vec![Ok(Status::Node(status.clone()))]);
+        let reasons = |status: &NodeStatus| unready(&vec![Ok(Status::Node(Box::new(status.clone())))]);
         assert_eq!(reasons(&status), [""; 0]);
         status.listeners.push(listener("nobody listens"));
         assert_eq!(reasons(&status), ["node n1: pool web at 192.0.2.100:80: nobody listens"]);
@@ -137,7 +116,7 @@ mod tests {
 
     #[test]
     fn who_does_not_answer_is_neither_alive_nor_ready() {
-        let answers = vec![Ok(Status::Node(NodeStatus::default())), Err("no answer".to_owned())];
+        let answers = vec![Ok(Status::Node(Box::default())), Err("no answer".to_owned())];
         assert_eq!(
             (dead(&answers), unready(&answers)),
             (vec!["no answer".to_owned()], vec!["no answer".to_owned()])

@@ -13,10 +13,12 @@
 pub mod asker;
 mod health;
 mod hosts;
+mod keeper;
 pub mod metric;
 pub mod metrics;
 mod server;
 pub mod view;
 
+pub use keeper::Keeper;
 pub use server::Server;
 pub use view::{History, View};

@@ -6,8 +6,9 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use http_body_util::channel::Channel;
@@ -18,7 +19,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket, sockopt,
+};
 use switchback_access_log::escape::{printable, printable_json};
 use switchback_config::Admin;
 use switchback_runtime::privileges::{self, CapabilitySet};
@@ -26,7 +30,7 @@ use switchback_runtime::{Doing, Error, Result};
 use switchback_status::Status;
 use switchback_status::switch::SwitchStatus;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use crate::asker::{Answers, Asker};
 use crate::health;
@@ -66,10 +70,13 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
-/// A running server; it ends with the process.
-#[derive(Clone, Copy, Debug)]
+/// A running server; it ends when it is dropped.
+#[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    listener: StdListener,
+    /// Sender, whose end is the server's, and thread; None at the end.
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Server {
@@ -80,10 +87,23 @@ impl Server {
         with_page: bool,
         ask: impl Fn() -> Answers + Send + Sync + 'static,
     ) -> Result<Server> {
-        let listen = admin.listen;
-        let listener = StdListener::bind(listen).map_err(|error| cannot_listen(listen, &error))?;
+        Server::replace(None, admin, with_page, ask)
+    }
+
+    /// Starts the server that is to follow another one, whose address it may have.
+    pub fn replace(
+        before: Option<&Server>,
+        admin: &Admin,
+        with_page: bool,
+        ask: impl Fn() -> Answers + Send + Sync + 'static,
+    ) -> Result<Server> {
+        let listener = match before.filter(|before| before.address == admin.listen) {
+            Some(same) => same.listener.try_clone().doing(|| "share the socket of [admin]")?,
+            None => listen_at(admin.listen, before.map(|before| &before.listener))
+                .map_err(|errno| cannot_listen(admin.listen, errno))?,
+        };
         let address = listener.local_addr().doing(|| "ask for the address of [admin]")?;
-        listener.set_nonblocking(true).doing(|| "prepare the socket of [admin]")?;
+        let accepts = listener.try_clone().doing(|| "share the socket of [admin]")?;
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(1).build();
         let runtime = runtime.doing(|| "start the server of [admin]")?;
@@ -95,17 +115,23 @@ impl Server {
             events: watch::Sender::default(),
             looked_at: Notify::new(),
         });
+        let (end, ended) = oneshot::channel();
         let serve = move || {
             if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-                eprintln!("warning: the server of [admin] has all privileges: {error}");
+                log::warn!("the server of [admin] has all privileges: {error}");
             }
-            runtime.block_on(serve(listener, desk));
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(accepts, desk) => {}
+                    _ = ended => {}
+                }
+            });
+            // The daemon may wait for this thread, and then does not answer what it is being asked.
+            runtime.shutdown_background();
         };
-        thread::Builder::new()
-            .name("admin".to_owned())
-            .spawn(serve)
-            .doing(|| "start the server of [admin]")?;
-        Ok(Server { address })
+        let thread = thread::Builder::new().name("admin".to_owned()).spawn(serve);
+        let thread = thread.doing(|| "start the server of [admin]")?;
+        Ok(Server { address, listener, running: Some((end, thread)) })
     }
 
     /// Address at which it listens.
@@ -114,13 +140,41 @@ impl Server {
     }
 }
 
-fn cannot_listen(listen: SocketAddr, error: &io::Error) -> Error {
-    let said = Error::cannot(format!("listen on {listen}, as [admin] says"), error);
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            said.remedy(format!("`ss -ltnp sport = {}` shows who has it", listen.port()))
+/// Waits until the address is free.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.running.take() {
+            drop(end);
+            // It ends even if it has panicked.
+            let _ = thread.join();
         }
-        io::ErrorKind::AddrNotAvailable => said.remedy(
+    }
+}
+
+/// Listens at an address, which may overlap with that of a listener before, as 0.0.0.0 does with 127.0.0.1. The kernel
+/// allows that to sockets that share their port (`inet_csk_bind_conflict()`), which these do for a moment only: nobody
+/// else is to share it.
+fn listen_at(address: SocketAddr, before: Option<&StdListener>) -> nix::Result<StdListener> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(family, SockType::Stream, flags, None)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    let share = |on: bool| {
+        let both = [Some(socket.as_fd()), before.map(AsFd::as_fd)];
+        both.iter().flatten().try_for_each(|socket| setsockopt(socket, sockopt::ReusePort, &on))
+    };
+    let bound = share(before.is_some())
+        .and_then(|()| bind(socket.as_raw_fd(), &SockaddrStorage::from(address)))
+        .and_then(|()| listen(&socket, Backlog::new(CONNECTIONS as i32)?));
+    share(false).and(bound)?;
+    Ok(StdListener::from(socket))
+}
+
+fn cannot_listen(listen: SocketAddr, errno: Errno) -> Error {
+    let said = Error::cannot(format!("listen on {listen}, as [admin] says"), io::Error::from(errno));
+    match errno {
+        Errno::EADDRINUSE => said.remedy(format!("`ss -ltnp sport = {}` shows who has it", listen.port())),
+        Errno::EADDRNOTAVAIL => said.remedy(
             "cluster.toml is the same on every machine, so the address has to be one that each has, such as \
              127.0.0.1 or 0.0.0.0",
         ),
@@ -131,7 +185,7 @@ fn cannot_listen(listen: SocketAddr, error: &io::Error) -> Error {
 async fn serve(listener: StdListener, desk: Arc<Desk>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return eprintln!("switchback: the server of [admin] ends: {error}"),
+        Err(error) => return log::error!("the server of [admin] ends: {error}"),
     };
     tokio::spawn(Arc::clone(&desk).tell());
     let places = Arc::new(Semaphore::new(CONNECTIONS));

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use switchback_status::switch::{InterfaceStatus, NodeView, SwitchStatus, SwitchView};
+use switchback_runtime::events::Event;
+use switchback_status::switch::{InterfaceStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
 use switchback_wire::SwitchCounter;
 
 /// Period of quantiles.
 pub const WINDOW: Duration = Duration::from_secs(10);
+/// Events of a view.
+const EVENTS: usize = 20;
 /// Shortest time between two moments of a rate.
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -51,6 +54,8 @@ pub struct View {
     pub failures_per_s: Option<f64>,
     /// Services, in the configuration's order.
     pub services: Vec<ServiceRow>,
+    /// Pools, by name.
+    pub pools: Vec<PoolRow>,
     /// Nodes, in the configuration's order.
     pub nodes: Vec<NodeRow>,
     /// The cluster's switches, in the configuration's order; none if it names none.
@@ -61,6 +66,8 @@ pub struct View {
     pub latencies: Option<Vec<Latency>>,
     /// Errors, those that occur now first.
     pub errors: Vec<ErrorRow>,
+    /// The last events, the newest first.
+    pub events: Vec<Event>,
 }
 
 /// Responses per second.
@@ -79,10 +86,25 @@ pub struct ServiceRow {
     pub name: String,
     /// Its VIPs.
     pub listen: Vec<String>,
+    /// For each route what it takes, and where that goes.
+    pub routes: Vec<String>,
     /// Requests given to nodes since the start.
     pub requests: u64,
     /// Requests per second.
     pub requests_per_s: Option<f64>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolRow {
+    /// Its name.
+    pub name: String,
+    /// Number of nodes that may get its requests.
+    pub serving: usize,
+    /// Number of its nodes.
+    pub nodes: usize,
+    /// The nodes that may not, each with the reason.
+    pub others: Vec<String>,
 }
 
 /// A node.
@@ -94,7 +116,7 @@ pub struct NodeRow {
     pub address: String,
     /// Whether it is this machine.
     pub here: bool,
-    /// `up`, `draining`, `silent`, or why it gets no requests.
+    /// [`NodeView::state`].
     pub state: String,
     /// Requests that it was given since the start.
     pub requests: u64,
@@ -199,15 +221,19 @@ impl History {
             responses: change.responses(|responses| !responses.node.is_empty()),
             failures_per_s: change.failures(),
             services: change.services(),
+            pools: pools(&now.nodes).iter().map(pool_row).collect(),
             nodes: now.nodes.iter().map(|node| change.node(node)).collect(),
             switches: now.switches.clone(),
             warnings: now.warnings(),
             latencies: now.responses.as_ref().map(|totals| {
                 let before = oldest.and_then(|status| status.responses.as_ref());
                 let before = before.map_or(&[][..], |totals| &totals.timings);
-                totals.timings.iter().map(|timings| latency(timings, before)).collect()
+                // Requests without a pool are answered by the switch itself.
+                let timings = totals.timings.iter().filter(|timings| !timings.pool.is_empty());
+                timings.map(|timings| latency(timings, before)).collect()
             }),
             errors: change.errors(),
+            events: now.events.iter().rev().take(EVENTS).cloned().collect(),
         })
     }
 }
@@ -256,6 +282,7 @@ impl Change<'_> {
         let row = |service: &switchback_status::switch::ServiceStatus| ServiceRow {
             name: service.name.clone(),
             listen: service.listen.iter().map(ToString::to_string).collect(),
+            routes: service.routes.clone(),
             requests: service.requests,
             requests_per_s: self.rate(|status| {
                 let same = status.services.iter().find(|other| other.name == service.name);
@@ -305,6 +332,15 @@ impl Change<'_> {
         let weight = |row: &ErrorRow| (row.per_s.unwrap_or(0.0), row.total);
         rows.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(std::cmp::Ordering::Equal));
         rows
+    }
+}
+
+fn pool_row(pool: &PoolView<'_>) -> PoolRow {
+    PoolRow {
+        name: pool.name.to_owned(),
+        serving: pool.serving().count(),
+        nodes: pool.nodes.len(),
+        others: pool.others().map(|(node, state)| format!("{} {state}", node.name)).collect(),
     }
 }
 

@@ -1,17 +1,20 @@
 //! `switch`, `node`, `run`, which is either or both, and `client`: the processes that run until SIGTERM.
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, raise};
-use switchback_admin::{Server, asker};
-use switchback_config::Cluster;
+use switchback_admin::{Keeper, asker};
 use switchback_node::MapHandle;
-use switchback_runtime::{Signals, control, interface};
+use switchback_runtime::events::{self, Format};
+use switchback_runtime::{Ender, Signals, control, interface};
 
 use crate::failure::Failure;
+use crate::files::{CLIENT_FILE, CLUSTER_FILE};
 
 /// Run the switch
 ///
@@ -20,7 +23,7 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub struct Switch {
     /// The cluster.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: PathBuf,
     /// Where clients' packets and the nodes' answers come in; may be given more than once
     #[arg(long = "interface", value_name = "IF", required = true)]
@@ -31,26 +34,30 @@ pub struct Switch {
     /// Which [[switch]] of the file this machine is, if the file has any
     #[arg(long)]
     name: Option<String>,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Switch {
     pub fn run(self) -> Result<(), Failure> {
-        let Switch { config, interfaces, zone, name } = self;
-        let cluster = switchback_config::load(&config)?;
+        let Switch { config, interfaces, zone, name, log } = self;
+        log.begin();
         let first = interfaces.first().map_or("", String::as_str);
-        serve_admin(&cluster, &[(switchback_switch::ROLE, first)])?;
-        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone, name })?)
+        let admin = admin(&[(switchback_switch::ROLE, first)])?;
+        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone, name, admin })?)
     }
 }
 
 /// Run the agent of a node
 ///
 /// Attaches the TC programs, adds the VIPs without answering ARP or neighbour discovery for them, and undoes
-/// it on SIGTERM or SIGINT. SIGHUP and `switchback reload` apply a changed file.
+/// it on SIGTERM or SIGINT, once other nodes have its connections. Programs and VIPs stay for connections that no other
+/// node has taken within ten seconds, until the next agent. A second signal ends it at once and breaks them. SIGHUP
+/// and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Node {
     /// The cluster.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: PathBuf,
     /// Which [[node]] of the file this machine is
     #[arg(long)]
@@ -62,32 +69,50 @@ pub struct Node {
     log: Log,
 }
 
-/// What the agent says on standard error.
+/// The log on standard error.
 #[derive(Args)]
 struct Log {
-    /// With debug, each connection over TLS that goes on at another node, and each request that another node answers
+    /// The least important events in the log; debug adds events of single connections over TLS
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
+    /// The form of the log; without, that of the journal where standard error is the journal, else text
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum LogLevel {
+    Error,
+    Warn,
     Info,
     Debug,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// Time, level and message
+    Text,
+    /// Level and message as in sd-daemon(3)
+    Journal,
+    /// A JSON object in each line
+    Json,
 }
 
 impl Log {
     fn begin(&self) {
         let level = match self.log_level {
+            LogLevel::Error => log::LevelFilter::Error,
+            LogLevel::Warn => log::LevelFilter::Warn,
             LogLevel::Info => log::LevelFilter::Info,
             LogLevel::Debug => log::LevelFilter::Debug,
         };
-        // The journal adds timestamps. Messages of libraries are off, since they have not been reviewed.
-        env_logger::Builder::new()
-            .filter_module("switchback_tls", level)
-            .format_timestamp(None)
-            .format_target(false)
-            .init();
+        let format = match self.log_format {
+            Some(LogFormat::Text) => Format::Text,
+            Some(LogFormat::Journal) => Format::Journal,
+            Some(LogFormat::Json) => Format::Json,
+            None => Format::of_stderr(),
+        };
+        events::begin(level, format);
     }
 }
 
@@ -95,9 +120,8 @@ impl Node {
     pub fn run(self) -> Result<(), Failure> {
         let Node { config, name, interface, log } = self;
         log.begin();
-        let cluster = switchback_config::load(&config)?;
-        serve_admin(&cluster, &[(switchback_node::ROLE, &interface)])?;
-        Ok(switchback_node::run(switchback_node::Options { config, name, interface })?)
+        let admin = admin(&[(switchback_node::ROLE, &interface)])?;
+        Ok(switchback_node::run(switchback_node::Options { config, name, interface, admin })?)
     }
 }
 
@@ -108,7 +132,7 @@ impl Node {
 #[derive(Args)]
 pub struct Run {
     /// The cluster.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: PathBuf,
     /// The name of this machine in the file
     #[arg(long)]
@@ -148,14 +172,15 @@ impl Run {
         };
         let roles = [(is_switch, switchback_switch::ROLE), (node.is_some(), switchback_node::ROLE)];
         let roles = roles.into_iter().filter(|(is, _)| *is).map(|(_, role)| (role, &interface[..]));
-        serve_admin(&cluster, &roles.collect::<Vec<_>>())?;
+        let admin = admin(&roles.collect::<Vec<_>>())?;
         let switch = switchback_switch::Options {
             config: config.clone(),
             interfaces: vec![interface.clone()],
             zone: zone.clone(),
             name: Some(name.clone()),
+            admin: admin.clone(),
         };
-        let agent = switchback_node::Options { config: config.clone(), name: name.clone(), interface };
+        let agent = switchback_node::Options { config: config.clone(), name: name.clone(), interface, admin };
         match (node.is_some(), is_switch) {
             (true, true) => run_both(switch, agent),
             (true, false) => Ok(switchback_node::run(agent)?),
@@ -164,63 +189,62 @@ impl Run {
     }
 }
 
-/// Starts the server of `[admin]`, if configured: one for all roles of this process, each with its interface. It runs
-/// as long as the process.
-fn serve_admin(cluster: &Cluster, roles: &[(&str, &str)]) -> Result<(), Failure> {
-    let Some(admin) = &cluster.admin else { return Ok(()) };
+/// The server of `[admin]` for all roles of this process, each with its interface.
+fn admin(roles: &[(&str, &str)]) -> Result<Arc<Keeper>, Failure> {
     let sockets = roles.iter().map(|(role, interface)| control::path_of(role, interface));
     let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
     let with_page = roles.iter().any(|(role, _)| *role == switchback_switch::ROLE);
-    let server = Server::start(admin, with_page, asker::over(sockets))?;
-    eprintln!("metrics at http://{}/metrics", server.address());
-    Ok(())
+    Ok(Arc::new(Keeper::new(with_page, asker::over(sockets))))
 }
 
-/// Channels of the agent's thread to the switch's thread: for the start, and for the end of the switch.
+/// What the agent's thread has of the switch's thread.
 struct Beside {
-    begin: Sender<MapHandle>,
+    /// Begins the switch, once.
+    begin: Cell<Option<Sender<MapHandle>>>,
+    ender: Ender,
     ended: Receiver<()>,
 }
 
 impl switchback_node::SwitchHere for Beside {
     fn begin(&self, ring: MapHandle) {
-        // The switch's thread may have ended already.
-        let _ = self.begin.send(ring);
+        if let Some(begin) = self.begin.take() {
+            // The switch's thread may have ended already.
+            let _ = begin.send(ring);
+        }
     }
 
     fn end(&self) {
-        end_both();
+        // A switch that has not begun never does.
+        drop(self.begin.take());
+        self.ender.end();
         // The switch has ended when its side of the channel is dropped.
         let _ = self.ended.recv();
     }
 }
 
-/// Runs both roles. The node starts first and ends last: the switch uses it until its own end.
+/// Runs both roles. The node starts first and ends last: the switch uses it until its own end. So the signals that end the
+/// process are the node's, which hands its connections over while the switch serves, and then ends the switch.
 fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options) -> Result<(), Failure> {
-    let signals = Signals::take()?;
+    let (signals, ender) = Signals::take_all_but_ends()?;
     let (begin, begun) = channel();
     let (switch_runs, ended) = channel::<()>();
     let name = agent.name.clone();
-    let beside = Beside { begin, ended };
+    let beside = Beside { begin: Cell::new(Some(begin)), ender, ended };
     let node = thread::spawn(move || switchback_node::run_beside_switch(agent, beside));
     let switched = match begun.recv() {
         Ok(ring) => {
             let here = switchback_switch::Here { name, ring, signals };
-            switchback_switch::run_beside_node(switch, here)
+            let switched = switchback_switch::run_beside_node(switch, here);
+            // If the switch has failed, the node does not know yet. A thread may always signal its own process.
+            let _ = raise(Signal::SIGTERM);
+            switched
         }
         // The agent failed before it was ready, and returns the error.
         Err(_) => Ok(()),
     };
     drop(switch_runs);
-    end_both();
     let node = node.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     Ok(switched.and(node)?)
-}
-
-/// Signals SIGTERM to the process, which ends both roles.
-fn end_both() {
-    // A thread may always signal its own process.
-    let _ = raise(Signal::SIGTERM);
 }
 
 /// Run the shim of a client
@@ -231,16 +255,19 @@ fn end_both() {
 #[derive(Args)]
 pub struct Client {
     /// The client.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = CLIENT_FILE)]
     config: PathBuf,
     /// Where packets to the services leave
     #[arg(long, value_name = "IF")]
     interface: String,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Client {
     pub fn run(self) -> Result<(), Failure> {
-        let Client { config, interface } = self;
+        let Client { config, interface, log } = self;
+        log.begin();
         Ok(switchback_client::run(switchback_client::Options { config, interface })?)
     }
 }

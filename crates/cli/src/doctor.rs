@@ -1,10 +1,15 @@
 //! `doctor`: the machine's unmet requirements, and remedies.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use switchback_config::Cluster;
 use switchback_runtime::{Check, Facts, check_node, check_switch};
 
 use crate::failure::Failure;
+use crate::survey::{self, Row};
 
 /// Tell what this machine lacks to be a switch or a node, and what mends it
 ///
@@ -14,6 +19,9 @@ pub struct Doctor {
     /// The interface in question; without, the one with the default route
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
+    /// The cluster.toml: its ports are checked, and then the whole cluster, as `switchback test` does
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// What the machine is to be; without, both are checked
     #[arg(long, value_enum)]
     role: Option<Role>,
@@ -30,17 +38,17 @@ enum Role {
 
 impl Doctor {
     pub fn run(self) -> Result<(), Failure> {
-        let interface = self
-            .interface
-            .or_else(default_interface)
-            .ok_or_else(|| Failure::system("no interface has a default route; name one with --interface"))?;
+        let interface = self.interface.or_else(default_interface).unwrap_or_default();
         let facts = Facts::gather(&interface);
-        // The services are not known without a file, so every MPTCP listener counts, and services with TLS may be on
-        // their usual ports.
-        let ports = facts.mptcp_ports.clone().unwrap_or_default();
+        let cluster = self.config.map(|file| switchback_config::load(&file)).transpose()?;
+        let (ports, own_ports) = match &cluster {
+            Some(cluster) => (switchback_node::service_ports(cluster), tls_ports(cluster)),
+            // Every MPTCP listener counts, and services with TLS may be on their usual ports.
+            None => (facts.mptcp_ports.clone().unwrap_or_default(), vec![443]),
+        };
         let roles = [
             (Role::Switch, "switch", check_switch(&facts)),
-            (Role::Node, "node", check_node(&facts, &ports, &[443])),
+            (Role::Node, "node", check_node(&facts, &ports, &own_ports)),
         ];
         let roles = roles.into_iter().filter(|(role, ..)| self.role.is_none_or(|wanted| wanted == *role));
         let mut fatal = false;
@@ -50,15 +58,27 @@ impl Doctor {
             if self.json {
                 shown.extend(checks.iter().map(|check| as_json(name, check)));
             } else {
-                println!("as a {name} on {interface}:");
+                let on = if interface.is_empty() { String::new() } else { format!(" on {interface}") };
+                println!("as a {name}{on}:");
                 checks.iter().for_each(|check| println!("{}", line(check)));
             }
         }
+        let rows = cluster.map(|cluster| survey::survey(&cluster)).unwrap_or_default();
+        fatal |= survey::has_failed(&rows);
         if self.json {
+            shown.extend(rows.iter().map(Row::json));
             println!("{}", Value::from(shown));
+        } else if !rows.is_empty() {
+            print!("\n{}", survey::render(&rows));
         }
         if fatal { Err(Failure::silent(Failure::SYSTEM)) } else { Ok(()) }
     }
+}
+
+/// Ports of the services with TLS, at which agents listen.
+fn tls_ports(cluster: &Cluster) -> Vec<u16> {
+    let services = cluster.services.iter().filter(|service| service.tls.is_some());
+    services.flat_map(|service| &service.listen).map(SocketAddr::port).collect()
 }
 
 fn line(check: &Check) -> String {

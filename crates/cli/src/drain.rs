@@ -1,10 +1,10 @@
 //! `drain` and `undrain`: a node is drained, or this machine's switch withdrawn, and returned to service.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use jiff::SignedDuration;
 use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
@@ -12,7 +12,9 @@ use switchback_runtime::marks::{self, Mark};
 use switchback_status::Status;
 
 use crate::control::Target;
+use crate::explain;
 use crate::failure::Failure;
+use crate::files::CLUSTER_FILE;
 
 /// Interval between polls of the node.
 const LOOK: Duration = Duration::from_millis(50);
@@ -35,7 +37,8 @@ const LINE: Duration = Duration::from_secs(1);
 #[derive(Args)]
 pub struct Drain {
     /// The node's name in cluster.toml
-    #[arg(required_unless_present = "own_switch")]
+    // A host to clap: shells' completions ask `NodeNames` instead.
+    #[arg(required_unless_present = "own_switch", value_hint = ValueHint::Hostname)]
     node: Option<String>,
     /// Withdraw the switch on this machine
     #[arg(long = "self", conflicts_with_all = ["node", "no_wait", "timeout", "socket"])]
@@ -54,13 +57,44 @@ pub struct Drain {
 #[derive(Args)]
 pub struct Undrain {
     /// The node's name in cluster.toml
-    #[arg(required_unless_present = "own_switch")]
+    // A host to clap: shells' completions ask `NodeNames` instead.
+    #[arg(required_unless_present = "own_switch", value_hint = ValueHint::Hostname)]
     node: Option<String>,
     /// The switch on this machine, which `drain --self` has withdrawn
     #[arg(long = "self", conflicts_with_all = ["node", "socket"])]
     own_switch: bool,
     #[command(flatten)]
     target: Target,
+}
+
+/// Print the names that `drain` takes, for the completions of shells
+///
+/// Those that the processes of this network namespace know; if none runs, those of /etc/switchback/cluster.toml.
+#[derive(Args)]
+#[command(hide = true)]
+pub struct NodeNames {}
+
+impl NodeNames {
+    pub fn run(self) -> Result<(), Failure> {
+        let sockets = Target { socket: None }.sockets().unwrap_or_default();
+        let mut names: Vec<String> = if sockets.is_empty() {
+            explain::load(Path::new(CLUSTER_FILE))?.nodes.into_iter().map(|node| node.name).collect()
+        } else {
+            sockets.iter().filter_map(|socket| Status::ask(socket, ASKED).ok()).flat_map(names_in).collect()
+        };
+        names.sort();
+        names.dedup();
+        names.iter().for_each(|name| println!("{name}"));
+        Ok(())
+    }
+}
+
+fn names_in(status: Status) -> Vec<String> {
+    match status {
+        Status::Switch(status) => status.nodes.into_iter().map(|node| node.name).collect(),
+        Status::Node(status) => vec![status.name],
+        Status::Client(_) => Vec::new(),
+    }
 }
 
 impl Drain {

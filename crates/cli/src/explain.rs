@@ -18,6 +18,7 @@ use switchback_switch::explain::{Connection, Explainer};
 use switchback_wire::Seq;
 
 use crate::failure::Failure;
+use crate::files::CLUSTER_FILE;
 use explained::{Begins, Explained};
 use request::{Destination, Options, Request};
 
@@ -28,7 +29,7 @@ use request::{Destination, Options, Request};
 #[derive(Args)]
 pub struct Explain {
     /// The cluster.toml; its key file is needed only to tell what session cookies say
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: PathBuf,
     /// An http:// or https:// URL, or a path
     #[arg(value_name = "URL", required_unless_present_any = ["request", "pcap"])]
@@ -84,7 +85,7 @@ impl Explain {
 }
 
 /// The configuration, without its key if that cannot be read: possibly only root may.
-fn load(file: &Path) -> Result<Cluster, Failure> {
+pub fn load(file: &Path) -> Result<Cluster, Failure> {
     if let Ok(cluster) = switchback_config::load(file) {
         return Ok(cluster);
     }

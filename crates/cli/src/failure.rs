@@ -4,6 +4,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use switchback_access_log::escape::printable;
+use switchback_sim::ScenarioError;
+
+use crate::files::{CLIENT_FILE, CLUSTER_FILE};
 
 /// The failure of a command.
 #[derive(Debug)]
@@ -22,7 +25,14 @@ impl Failure {
 
     /// A failure unrelated to the content of a file.
     pub fn system(message: impl Into<String>) -> Self {
-        Failure { status: Self::SYSTEM, message: format!("switchback: {}", message.into()) }
+        let message = message.into();
+        let is_of = |file| message.strip_prefix("cannot read ").is_some_and(|rest| rest.starts_with(file));
+        let hint = if is_of(CLUSTER_FILE) || is_of(CLIENT_FILE) {
+            "; this is the default, name another file with --config FILE, or `check FILE`"
+        } else {
+            ""
+        };
+        Failure { status: Self::SYSTEM, message: format!("switchback: {message}{hint}") }
     }
 
     /// A file that cannot be read, for this reason.
@@ -78,6 +88,16 @@ impl From<switchback_runtime::Error> for Failure {
         match error.exit_status() {
             Self::INVALID => Failure::invalid(error.to_string()),
             status => Failure { status, ..Failure::system(error.to_string()) },
+        }
+    }
+}
+
+impl From<ScenarioError> for Failure {
+    fn from(error: ScenarioError) -> Self {
+        match error {
+            ScenarioError::File(error) => error.into(),
+            ScenarioError::Unread(..) => Failure::system(error.to_string()),
+            ScenarioError::Invalid(_) => Failure::invalid(error.to_string()),
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct Up {
     /// What tells the router which switches serve; without, it sends everything to the first one
     #[arg(long, value_enum)]
     router: Option<RouterName>,
-    /// A server to start on every node
+    /// A server to start on every node; at / it has a page that names the node
     #[arg(long, value_enum)]
     server: Option<ServerName>,
 }

@@ -17,6 +17,7 @@ mod lab;
 mod ready;
 mod sim;
 mod status;
+mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ enum Command {
     Check(files::Check),
     Keygen(files::Keygen),
     Doctor(doctor::Doctor),
+    Test(survey::Test),
     Explain(explain::Explain),
     Status(control::ShowStatus),
     Ready(ready::Ready),
@@ -57,6 +59,7 @@ enum Command {
     Reload(control::Reload),
     Drain(drain::Drain),
     Undrain(drain::Undrain),
+    NodeNames(drain::NodeNames),
     #[command(subcommand)]
     Lab(lab::Lab),
     #[command(subcommand)]
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Check(command) => command.run(),
         Command::Keygen(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        Command::Test(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Ready(command) => command.run(),
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Reload(command) => command.run(),
         Command::Drain(command) => command.run(),
         Command::Undrain(command) => command.run(),
+        Command::NodeNames(command) => command.run(),
         Command::Lab(command) => command.run(),
         Command::Sim(command) => command.run(),
         Command::Documents(command) => command.run(Cli::command()),

@@ -1,5 +1,7 @@
 //! `sim`: clusters under a virtual clock.
 
+mod report;
+
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use switchback_sim::experiments::{self, Mix, Models, Needs, Policies, Report, Split, Step};
 use switchback_sim::scenario::{Costs, Scenario};
-use switchback_sim::{Outcome, ScenarioError, estimate, simulate};
+use switchback_sim::{Outcome, ScenarioError, simulate};
 
 use crate::failure::Failure;
 
@@ -43,6 +45,9 @@ impl Sim {
 pub struct Run {
     /// The scenario, in TOML
     scenario: PathBuf,
+    /// Print JSON: for each number its mean and half of its interval
+    #[arg(long)]
+    json: bool,
     /// Write the numbers of every replication as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -50,21 +55,19 @@ pub struct Run {
 
 impl Run {
     fn run(self) -> Result<(), Failure> {
-        let scenario = Scenario::load(&self.scenario).map_err(failure)?;
+        let scenario = Scenario::load(&self.scenario)?;
         let bar = Shown::new("sim run");
         bar.expect(scenario.replications);
         let begin = Instant::now();
-        let outcomes = simulate(&scenario, || bar.step()).map_err(failure)?;
+        let outcomes = simulate(&scenario, || bar.step())?;
         drop(bar);
         let events = outcomes.iter().map(|outcome| outcome.events).sum::<u64>() as f64 / 1e6;
         let seconds = begin.elapsed().as_secs_f64();
         eprintln!("{events:.1} million events in {seconds:.1} s: {:.1} million/s", events / seconds);
-        println!("| | mean | ± (95 %) |\n| --- | ---: | ---: |");
-        for (index, (name, _)) in Outcome::default().numbers().into_iter().enumerate() {
-            let number = estimate(&outcomes, |outcome| outcome.numbers()[index].1);
-            let half =
-                if number.half.is_finite() { experiments::digits(number.half) } else { "–".to_owned() };
-            println!("| {name} | {} | {half} |", experiments::digits(number.mean));
+        if self.json {
+            println!("{}", report::json(&outcomes));
+        } else {
+            print!("{}", report::text(&outcomes));
         }
         if let Some(path) = &self.csv {
             let names = Outcome::default().numbers().map(|(name, _)| name).join(",");
@@ -98,7 +101,7 @@ impl Series {
     /// The costs of the file, or else the given ones.
     fn costs_or(&self, otherwise: Costs) -> Result<Costs, Failure> {
         match &self.costs {
-            Some(path) => Ok(Scenario::load(path).map_err(failure)?.costs),
+            Some(path) => Ok(Scenario::load(path)?.costs),
             None => Ok(otherwise),
         }
     }
@@ -134,8 +137,9 @@ fn plot(report: &Report, path: impl Fn(&str, &str) -> PathBuf) -> Result<(), Fai
             points: curve.points.clone(),
         });
         let plot = Plot::Lines(Lines {
+            title: picture.title.clone(),
             x_title: report.axis,
-            y_title: picture.title,
+            y_title: picture.y_title,
             is_logarithmic: picture.is_logarithmic,
             margin: 1,
             curves: curves.collect(),
@@ -279,7 +283,7 @@ pub struct Plan {
 impl Plan {
     fn run(self) -> Result<(), Failure> {
         let Plan { scenario, p99_ms, most, nodes_max } = self;
-        let scenario = Scenario::load(&scenario).map_err(failure)?;
+        let scenario = Scenario::load(&scenario)?;
         let needs = Needs { scenario, p99_ms, most: f64::from(most) / 100.0, nodes_max };
         match with_progress("sim plan", |progress| experiments::plan(&needs, progress))? {
             Some(plan) => {
@@ -291,13 +295,6 @@ impl Plan {
                  alone may take longer, or one switch cannot be spared"
             ))),
         }
-    }
-}
-
-fn failure(error: ScenarioError) -> Failure {
-    match error {
-        ScenarioError::Unread(..) => Failure::system(error.to_string()),
-        ScenarioError::Invalid(_) => Failure::invalid(error.to_string()),
     }
 }
 
@@ -317,7 +314,7 @@ fn with_progress<T>(
         Step::Done => shown.step(),
     });
     drop(shown);
-    result.map_err(failure)
+    Ok(result?)
 }
 
 /// Progress on a terminal.

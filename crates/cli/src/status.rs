@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use switchback_runtime::events::Event;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
 use switchback_status::node::NodeStatus;
-use switchback_status::switch::{DispatchStatus, NodeView, SwitchStatus, SwitchView};
+use switchback_status::switch::{DispatchStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};
+
+/// Events that are shown.
+const LAST: usize = 8;
 
 /// The whole answer of a process.
 pub fn render(status: &Status) -> String {
@@ -22,7 +26,8 @@ pub fn render(status: &Status) -> String {
 fn switch(status: &SwitchStatus) -> String {
     let mut text = format!("switch, up {}, {} flows\n", duration(status.uptime_s), status.flows);
     for interface in &status.interfaces {
-        text += &format!("interface {}, XDP {}\n", interface.name, interface.mode);
+        let sends = if interface.kernel_sends { ", packets sent by the kernel" } else { "" };
+        text += &format!("interface {}, XDP {}{sends}\n", interface.name, interface.mode);
     }
 
     let mut services =
@@ -50,6 +55,10 @@ fn switch(status: &SwitchStatus) -> String {
     status.nodes.iter().for_each(|node| nodes.row(of_node(node, all)));
     text += &format!("\n{}", nodes.render(0));
 
+    let pools = pools(&status.nodes);
+    if !pools.is_empty() {
+        text += &format!("\n{}", table_of(&pools));
+    }
     if !status.switches.is_empty() {
         text += &format!("\n{}", switches(&status.switches, status.nodes.len()));
     }
@@ -60,9 +69,10 @@ fn switch(status: &SwitchStatus) -> String {
     warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
 
     text += &counters("dispatch counters", dispatched(&status.dispatch), |_| "");
-    text + &counters("counters", counted(&status.counters), |name| {
+    text += &counters("counters", counted(&status.counters), |name| {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
-    })
+    });
+    text + &last(&status.events)
 }
 
 /// The row of a node, out of `all` requests of all nodes.
@@ -90,6 +100,26 @@ fn of_node(node: &NodeView, all: u64) -> [String; 12] {
         node.refused.to_string(),
         node.released.to_string(),
     ]
+}
+
+/// The pools, and their nodes that get no requests.
+fn table_of(pools: &[PoolView<'_>]) -> String {
+    let mut table =
+        Table::new(&[("POOL", Align::Left), ("IN SERVICE", Align::Left), ("NOT IN SERVICE", Align::Left)]);
+    for pool in pools {
+        let others = pool.others().map(|(node, state)| format!("{} ({state})", node.name));
+        let serving = format!("{} of {}", pool.serving().count(), pool.nodes.len());
+        table.row([pool.name.to_owned(), serving, list(&others.collect::<Vec<_>>())]);
+    }
+    table.render(0)
+}
+
+/// The last events of a process.
+fn last(events: &[Event]) -> String {
+    let last = &events[events.len().saturating_sub(LAST)..];
+    let line = |event: &Event| format!("  {} {:5} {}\n", event.time, event.level, event.message);
+    let lines: String = last.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nlast events\n{lines}") }
 }
 
 /// Titles of the table of switches.
@@ -209,9 +239,10 @@ fn node(status: &NodeStatus) -> String {
         }
         text += &format!("\n{}", checks.render(0));
     }
-    text + &counters("counters", counted(&status.counters), |name| {
+    text += &counters("counters", counted(&status.counters), |name| {
         NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
-    })
+    });
+    text + &last(&status.events)
 }
 
 /// Names and values of the dispatcher's counts. Counts by kind, such as answers by status, have several rows.
@@ -286,8 +317,9 @@ mod tests {
             "nodes": [{"name": "n1", "address": "192.0.2.21", "resolved": true, "requests": 9, "adopted": 3,
                        "refused": 0, "released": 1, "draining": false, "silent": false,
                        "load": {"flows": 4, "in_flight": 2},
-                       "listeners": [{"state": "up", "queue": 1, "queue_limit": 512},
-                                     {"state": "unhealthy", "queue": 1, "queue_limit": 17}]}],
+                       "listeners": [{"pool": "web", "state": "up", "queue": 1, "queue_limit": 512},
+                                     {"pool": "img", "state": "unhealthy", "queue": 1, "queue_limit": 17}]}],
+            "events": [{"time": "2026-11-25T23:10:00.123Z", "level": "warn", "message": "pool img at node n1: unhealthy"}],
             "dispatch": {"resent": 4, "busy": 0, "answered": {"404": 2}, "sessions_kept": 6,
                          "cookies_ignored": 0},
             "counters": {"syn_answered": 3, "drop_tag": 0},
@@ -296,7 +328,10 @@ mod tests {
             "switch, up 1 h 2 min, 2 flows",
             "interface eth0, XDP native",
             "shop     192.0.2.100:80, [2001:db8::100]:80         9",
-            "n1    192.0.2.21  resolved  unhealthy      4          2   1/17         9  100.0%        3        0         1",
+            "n1    192.0.2.21  resolved  up in part      4          2   1/17         9  100.0%        3        0         1",
+            "img   0 of 1      n1 (unhealthy)",
+            "web   1 of 1      -",
+            "  2026-11-25T23:10:00.123Z warn  pool img at node n1: unhealthy",
             "  4  resent",
             "  2  answered 404",
             "  6  sessions_kept",

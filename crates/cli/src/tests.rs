@@ -35,6 +35,11 @@ fn ours(text: &str) -> Vec<Vec<String>> {
     commands.filter(runs).flat_map(from).collect()
 }
 
+/// The mistakes in the `switchback` command lines of a shell's text.
+pub fn mistakes(text: &str) -> Vec<String> {
+    ours(text).iter().filter_map(|words| mistake(words, true)).collect()
+}
+
 /// The mistake in the words after the program's name. Unless `whole`, required arguments may be missing.
 fn mistake(words: &[String], whole: bool) -> Option<String> {
     let program = ["switchback".to_owned()];

@@ -297,3 +297,16 @@ fn answers_are_what_curl_takes() -> Result {
     wait_until("flows", PATIENCE, || cluster.flows(), |flows| *flows == 0)?;
     cluster.down()
 }
+
+/// A client of a port that has no service hears so at once.
+#[test]
+fn a_port_without_a_service_refuses() -> Result {
+    let cluster = Cluster::start()?;
+    for vip in [cluster.lab.vip4().into(), cluster.lab.vip6().into()] {
+        let refused = cluster.client().tcp_connect(SocketAddr::new(vip, 81), PATIENCE);
+        let error = refused.err().ok_or("there is a service")?.to_string();
+        assert!(error.contains("Connection refused"), "{vip}: {error}");
+    }
+    assert_eq!(cluster.switch_counter("no_service")?, 2);
+    cluster.down()
+}

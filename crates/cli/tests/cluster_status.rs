@@ -121,7 +121,7 @@ fn each_switch_tells_of_all() -> Result {
     let page = |words: &str| format!("document.querySelector('#switches').innerText.includes({words:?})");
     let warning =
         format!("switch switch1 and node node1 have another configuration ({after}, here {before})");
-    browser.wait_for(&page(&warning))?;
+    browser.wait_for(&format!("document.querySelector('#warnings').innerText.includes({warning:?})"))?;
     assert_eq!(browser.eval("document.querySelectorAll('#switches tbody tr').length")?, 3);
 
     said(second, &["drain", "--self"])?;

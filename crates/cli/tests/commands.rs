@@ -139,10 +139,96 @@ fn mistakes_are_shown_with_their_place_and_status_1() {
 }
 
 #[test]
+fn what_can_hardly_be_meant_is_a_warning_and_status_0() {
+    let directory = directory("warnings");
+    let (key, file) = (directory.join("cluster.key"), directory.join("cluster.toml"));
+    assert_eq!(switchback(&["keygen", text(&key)]).status.code(), Some(0));
+    let routes = "[[service.route]]\npath = \"/a/\"\npool = \"web\"\n[[service.route]]\npath = \"/a/b/\"\n";
+    let unused = "[[pool]]\nname = \"unused\"\nnodes = [\"n1\"]\npolicy = \"random\"\n";
+    let log = "[access_log]\npath = \"/nonexistent/access.log\"\n";
+    let cluster = CLUSTER
+        .replace("[[service.route]]\n", routes)
+        .replace("[[service]]", &format!("{unused}[[service]]"));
+    fs::write(&file, cluster + log).expect("a new file");
+    let checked = switchback(&["check", text(&file)]);
+    let shown = stderr(&checked);
+    assert_eq!(checked.status.code(), Some(0), "{shown}");
+    assert_eq!(stdout(&checked), "ok: 1 node, 2 pools, 1 service, 2 routes\n");
+    let expected = [
+        "15:8: warning: pool \"unused\" is in no route",
+        "25:1: warning: this route is never reached: the one in line 22 takes all its requests; put this one before it",
+        "29:8: warning: the directory /nonexistent is missing on this machine",
+    ];
+    let expected: String = expected.map(|line| format!("{}:{line}\n", file.display())).concat();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_client_toml_and_a_scenario_are_checked_too() {
+    let directory = directory("kinds");
+    let (key, cluster) = (directory.join("cluster.key"), directory.join("cluster.toml"));
+    fs::write(&cluster, CLUSTER).expect("a new file");
+    assert_eq!(switchback(&["keygen", text(&key)]).status.code(), Some(0));
+    let client_key = directory.join("client.key");
+    let made =
+        switchback(&["keygen", "--client", "198.51.100.1", "--config", text(&cluster), text(&client_key)]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let rows = [
+        (
+            "key_file = \"client.key\"\nservices = [\"192.0.2.100:80\"]\n",
+            "ok: keys of 1 address, 1 service\n",
+            "",
+        ),
+        (
+            "key_file = \"client.key\"\nservices = \"192.0.2.100:80\"\nthin_ack = 2\n",
+            "",
+            "2:12: services is a text, allowed is a list\n3:1: unknown key \"thin_ack\", did you mean \"thin_acks\"?\n",
+        ),
+        ("seconds = 20\n[[nodes]]\ncount = 3\n", "ok: 3 nodes, 25 s, 5 replications\n", ""),
+        (
+            "seconds = 0\n[pool]\npolicy = \"best\"\n[[nodes]]\ncores = \"1\"\n",
+            "",
+            "1:11: seconds is 0, allowed is what is above 0\n3:10: unknown policy \"best\", allowed: round-robin, random, \
+             least-connections, two-choices, hash, fill, accept-queue, latency\n5:9: cores is a text, allowed is a whole \
+             number without quotes\n",
+        ),
+    ];
+    for (content, line, mistakes) in rows {
+        let file = directory.join("file.toml");
+        fs::write(&file, content).expect("a new file");
+        let checked = switchback(&["check", text(&file)]);
+        let mistakes: String =
+            mistakes.lines().map(|mistake| format!("{}:{mistake}\n", file.display())).collect();
+        assert_eq!((stdout(&checked), stderr(&checked)), (line.to_owned(), mistakes));
+        assert_eq!(checked.status.code(), Some(i32::from(line.is_empty())));
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_status_2() {
     let checked = switchback(&["check", "/nonexistent/cluster.toml"]);
     assert_eq!(checked.status.code(), Some(2));
     assert!(stderr(&checked).starts_with("switchback: cannot read /nonexistent/"), "{}", stderr(&checked));
+}
+
+#[test]
+fn a_missing_default_file_is_told_with_the_option_that_names_another() {
+    for (words, default) in [
+        (&["check"][..], "cluster.toml"),
+        (&["switch", "--interface", "no-such"], "cluster.toml"),
+        (&["node", "--name", "n1", "--interface", "no-such"], "cluster.toml"),
+        (&["run", "--name", "n1"], "cluster.toml"),
+        (&["explain", "/"], "cluster.toml"),
+        (&["keygen", "--client", "192.0.2.1"], "cluster.toml"),
+        (&["client", "--interface", "no-such"], "client.toml"),
+    ] {
+        let refused = switchback(words);
+        let beginning = format!("switchback: cannot read /etc/switchback/{default}: No such file");
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.starts_with(&beginning) && said.contains("--config FILE"), "{words:?}: {said}");
+        assert!(!said.contains("  ") && said.lines().count() == 1, "{words:?}: {said}");
+    }
 }
 
 #[test]

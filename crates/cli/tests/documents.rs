@@ -53,14 +53,22 @@ fn a_cluster_by_hand(script: &mut Script) -> Result {
         site.start(node, "agent", &agent.replace("--name n1", &format!("--name {name}")))?;
     }
     site.start(switch, "switch", &script.take(readme, "switchback switch"))?;
+    let tested = script.take(readme, "switchback test");
+    let all_is_well = || Ok(site.run(switch, &tested).unwrap_or_default());
+    wait_until("all is well", PATIENCE, all_is_well, |said| said.contains(" 0 failed"))?;
+    site.run(site.lab.client(0), &script.take(readme, "curl http://192.0.2.100/"))?;
     let mut answered = (0..2).map(|_| site.get("/node")).collect::<Result<Vec<_>>>()?;
     answered.sort();
     assert_eq!(answered, ["node1", "node2"]);
     let shown = script.take(readme, "switchback status");
     assert!(site.run(switch, &shown)?.contains("shop") && site.run(nodes[0], &shown)?.contains("n1"));
     assert!(site.run(switch, &script.take(readme, "switchback top"))?.contains("n2"));
-    for beginning in ["switchback doctor", "switchback status"] {
+    for beginning in ["switchback doctor", "switchback test", "switchback status"] {
         site.run(switch, &script.take("docs/troubleshooting.md", beginning))?;
+    }
+    for rest in ["test --config cluster.toml --wait", "test --config cluster.toml --json", "test", "doctor"] {
+        let said = site.run(switch, &script.take("docs/operations.md", &format!("switchback {rest}")))?;
+        assert!(said.contains("n1") && said.contains("ok"), "{said}");
     }
     explained(script, &site, &cluster)?;
     a_client_with_the_shim(script, &site, &cluster)?;
@@ -349,7 +357,7 @@ fn several_switches(script: &mut Script) -> Result {
 fn the_demonstration(script: &mut Script) -> Result {
     let makefile = fs::read_to_string(markdown::repository().join("Makefile"))?;
     assert_eq!(script.take("README.md", "make demo"), "make demo");
-    assert!(makefile.contains("\ndemo: deps\n") && makefile.contains("@$(SWITCHBACK) lab demo\n"));
+    assert!(makefile.contains("\ndemo: deps-demo root\n") && makefile.contains("$(QUICK) -- lab demo\n"));
     let mut command = Command::new(PROGRAM);
     command.args(["lab", "demo", "--load", "1"]);
     assert!(said_by(&mut command)?.contains("1 MiB"));

@@ -107,10 +107,6 @@ fn forged_acks_pass_no_cookie() -> Result {
     assert!((PACKETS - LOST - 1..=PACKETS + 4 * served as u64).contains(&dropped), "{dropped}");
     assert!(served > 20, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;
-    // What is asked of the nodes, and answered to nobody, is limited.
-    let status = cluster.switch_status()?;
-    let probed = status["dispatch"]["probed"].as_u64().ok_or("no number of probes")?;
-    assert!(probed < PACKETS / 2, "{probed} packets were worth a question");
     cluster.down()
 }
 

@@ -14,6 +14,15 @@ const MEBIBYTES: usize = 300;
 const CLIENT_RATE: u64 = 400_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Asserts that a log begins with the first of these events, and that all others begin with one of them.
+fn assert_events(log: &str, expected: &[&str]) {
+    let event = |line: &str| line.split_once(' ').map(|(_, event)| event.replacen("  ", " ", 1));
+    let events: Vec<String> = log.lines().map(|line| event(line).unwrap_or(line.to_owned())).collect();
+    assert!(events[0].starts_with(expected[0]), "{log}");
+    let is_expected = |event: &String| expected.iter().any(|begin| event.starts_with(begin));
+    assert!(events.iter().all(is_expected), "{log}");
+}
+
 #[test]
 fn after_sigterm() -> Result {
     let mut cluster = Cluster::prepare(common::Plan::default())?;
@@ -27,9 +36,14 @@ fn after_sigterm() -> Result {
     let documents = Documents::of(&cluster.lab)?;
     get(cluster.client(), &cluster.url4("/small"), &documents.small)?;
     // No word but this one, or the ones that matter would go unread.
-    let log = cluster.switch().log();
-    assert_eq!(log, "switch ready on eth0 (native XDP)\n");
-    assert_eq!(cluster.agent(0).log(), "node node0 ready on eth0: 2 VIPs\n");
+    let heard = || Ok(cluster.switch().log());
+    wait_until("both nodes in the log", PATIENCE, heard, |log| {
+        log.contains("node0") && log.contains("node1")
+    })?;
+    assert_events(&cluster.switch().log(), &["INFO switch ready on eth0 (native XDP)", "INFO node"]);
+    let switch = format!("INFO switch {} is heard", cluster.lab.switch(0).ipv4());
+    cluster.agent(0).wait_for_log(&switch[5..], PATIENCE)?;
+    assert_events(&cluster.agent(0).log(), &["INFO node node0 ready on eth0: 2 VIPs", &switch]);
     cluster.stop_all()?;
     cluster.assert_no_trace()?;
     // Nobody answers for the VIPs any more.

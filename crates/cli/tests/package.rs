@@ -1,5 +1,5 @@
-//! The Debian package: it installs, works, and leaves nothing behind, on this machine's file system, to whose files all
-//! changes are made in memory.
+//! A release: each package installs, works, and leaves nothing behind, on this machine's file system, to whose files all
+//! changes are made in memory; and the archive has the same files.
 
 mod common;
 
@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 
 use common::{PROGRAM, Result, markdown, said_by, text};
@@ -54,13 +55,14 @@ impl Machine {
         said_by(&mut command)
     }
 
-    /// The files, and the directories that this machine does not have, without those in which dpkg, systemd and man keep
-    /// their books.
+    /// The files, and the directories that this machine does not have, without those in which dpkg, rpm, systemd and man
+    /// keep their books.
     fn changes(&self) -> Result<BTreeSet<String>> {
-        const BOOKS: [&str; 5] = [
+        const BOOKS: [&str; 6] = [
             "/etc/systemd/system/multi-user.target.wants",
             "/var/cache/man/",
             "/var/lib/dpkg/",
+            "/root/.rpmdb",
             "/var/lib/systemd/deb-systemd-",
             "/var/log/dpkg.log",
         ];
@@ -84,12 +86,24 @@ impl Machine {
     }
 }
 
-/// The package of the program of this build. Not compressed, which would take longer than all else here.
-fn package() -> Result<PathBuf> {
-    let mut script = Command::new(markdown::repository().join("packaging/deb"));
-    let name = said_by(script.args([PROGRAM, env!("CARGO_TARGET_TMPDIR"), "-Znone"]))?;
-    Ok(PathBuf::from(name.trim_end()))
+/// The files of a release.
+struct Release {
+    archive: PathBuf,
+    deb: PathBuf,
+    rpm: PathBuf,
+    sums: PathBuf,
 }
+
+/// That of the program of this build. Hardly compressed, which would take longer than all else here.
+static RELEASE: LazyLock<Release> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("release");
+    let mut script = Command::new(markdown::repository().join("packaging/dist"));
+    let said = said_by(script.args([PROGRAM, text(&directory)]).env("LEVEL", "1"));
+    let mut names =
+        said.expect("packaging/dist works").lines().map(PathBuf::from).collect::<Vec<_>>().into_iter();
+    let [archive, deb, rpm, sums] = std::array::from_fn(|_| names.next().expect("it has four files"));
+    Release { archive, deb, rpm, sums }
+});
 
 /// On a thread of its own, whose mounts go with it.
 fn on_a_copy(work: impl FnOnce(&Machine) -> Result + Send) -> Result {
@@ -101,9 +115,8 @@ fn on_a_copy(work: impl FnOnce(&Machine) -> Result + Send) -> Result {
 
 #[test]
 fn it_installs_works_and_goes_without_a_trace() -> Result {
-    let package = package()?;
     on_a_copy(|machine| {
-        fs::copy(&package, machine.root.join("tmp/switchback.deb"))?;
+        fs::copy(&RELEASE.deb, machine.root.join("tmp/switchback.deb"))?;
         assert_eq!(machine.changes()?, BTreeSet::new());
         // Images of containers often leave pages and documents out.
         machine.run(&["dpkg", "--path-include=*", "--install", "/tmp/switchback.deb"])?;
@@ -111,13 +124,13 @@ fn it_installs_works_and_goes_without_a_trace() -> Result {
         let list = machine.run(&["dpkg", "--listfiles", "switchback"])?;
         let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
         assert_eq!(installed.difference(&listed).collect::<Vec<_>>(), Vec::<&String>::new());
-        it_is_whole(machine)?;
+        it_is_whole(machine, "vendor-completions")?;
         it_works(machine)?;
 
         // What the administrator makes, and what the units do.
         machine.run(&["cp", "/usr/share/doc/switchback/examples/cluster.toml", "/etc/switchback/"])?;
         machine.run(&["switchback", "keygen", "/etc/switchback/cluster.key"])?;
-        machine.run(&["switchback", "check", "/etc/switchback/cluster.toml"])?;
+        machine.run(&["switchback", "check"])?;
         machine.run(&["systemctl", "enable", "switchback-node.service"])?;
         fs::create_dir(machine.root.join("var/log/switchback"))?;
         fs::write(machine.root.join("var/log/switchback/access.log"), "{}\n")?;
@@ -150,9 +163,67 @@ fn it_installs_works_and_goes_without_a_trace() -> Result {
     })
 }
 
+#[test]
+fn the_rpm_does_too() -> Result {
+    on_a_copy(|machine| {
+        fs::copy(&RELEASE.rpm, machine.root.join("tmp/switchback.rpm"))?;
+        // To rpm this machine has no shell.
+        machine.run(&["rpm", "--install", "--nodeps", "/tmp/switchback.rpm"])?;
+        let installed = machine.changes()?;
+        let list = machine.run(&["rpm", "--query", "--list", "switchback"])?;
+        let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
+        // Directories of others do not belong to it.
+        let others = |name: &&String| !listed.contains(*name) && !machine.root.join(&name[1..]).is_dir();
+        assert_eq!(installed.iter().filter(others).collect::<Vec<_>>(), Vec::<&String>::new());
+        it_is_whole(machine, "site-functions")?;
+        it_works(machine)?;
+        // The administrator's, in a directory of the package.
+        fs::write(machine.root.join("etc/switchback/cluster.toml"), "")?;
+        machine.run(&["rpm", "--erase", "switchback"])?;
+        let left = machine.changes()?;
+        let files: Vec<&String> =
+            left.iter().filter(|name| !machine.root.join(&name[1..]).is_dir()).collect();
+        assert_eq!(files, ["/etc/switchback/cluster.toml"]);
+        Ok(())
+    })
+}
+
+#[test]
+fn all_of_a_release_have_the_same_files_and_their_checksums() -> Result {
+    let Release { archive, deb, rpm, sums } = &*RELEASE;
+    let directory = sums.parent().expect("it is in a directory");
+    let checked = said_by(Command::new("sha256sum").args(["--check", text(sums)]).current_dir(directory))?;
+    let ok = |file: &PathBuf| format!("{}: OK\n", text(Path::new(file.file_name().expect("a file"))));
+    assert_eq!(checked, [archive, deb, rpm].map(ok).concat());
+
+    let files = |list: String, top: &str| -> BTreeSet<String> {
+        let names = list.lines().filter(|name| !name.ends_with('/'));
+        names.map(|name| name.trim_start_matches(top).to_owned()).collect()
+    };
+    let top = format!("switchback-{}-{}-linux/", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let in_archive = files(said_by(Command::new("tar").args(["-tzf", text(archive)]))?, &top);
+    let in_deb = "dpkg-deb --fsys-tarfile \"$0\" | tar -t";
+    let in_deb = files(said_by(Command::new("sh").args(["-c", in_deb, text(deb)]))?, "./");
+    let kinds = ["rpm", "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", text(rpm)];
+    let listed = said_by(Command::new(kinds[0]).args(&kinds[1..]))?;
+    let plain = listed.lines().filter_map(|line| line.strip_prefix('-')?.split_once(" /"));
+    let in_rpm: BTreeSet<String> = plain.map(|(_, name)| name.to_owned()).collect();
+    assert_eq!(in_archive, in_rpm);
+    let different: Vec<&String> = in_archive.symmetric_difference(&in_deb).collect();
+    let expected = [
+        "usr/share/lintian/overrides/switchback",
+        "usr/share/zsh/site-functions/_switchback",
+        "usr/share/zsh/vendor-completions/_switchback",
+    ];
+    assert_eq!(different, expected);
+    Ok(())
+}
+
 /// All that is said to be in it is there, belongs to root, and is what it should be.
-fn it_is_whole(machine: &Machine) -> Result {
+fn it_is_whole(machine: &Machine, zsh: &str) -> Result {
+    let zsh = format!("usr/share/zsh/{zsh}/_switchback");
     for name in [
+        &zsh,
         "etc/default/switchback",
         "etc/logrotate.d/switchback",
         "etc/switchback",
@@ -165,7 +236,7 @@ fn it_is_whole(machine: &Machine) -> Result {
         "usr/share/doc/switchback/packaging/keepalived/keepalived.conf",
         "usr/share/fish/vendor_completions.d/switchback.fish",
         "usr/share/man/man1/switchback-switch.1.gz",
-        "usr/share/zsh/vendor-completions/_switchback",
+        "usr/share/man/man5/cluster.toml.5.gz",
     ] {
         let file = fs::metadata(machine.root.join(name)).map_err(|error| format!("{name}: {error}"))?;
         let mode = if file.is_dir() { 0o755 } else { 0o644 };

@@ -40,21 +40,23 @@ fn scenario(directory: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The number of this name.
-fn number(table: &str, name: &str) -> f64 {
-    let line =
-        table.lines().find(|line| line.starts_with(&format!("| {name} |"))).expect("it is in the table");
-    line.split('|').nth(2).and_then(|cell| cell.trim().parse().ok()).expect("it is a number")
-}
-
 #[test]
 fn a_scenario_gives_the_same_numbers_every_time() -> Result {
     let directory = directory("run")?;
     let path = scenario(&directory)?;
+    let checked = Command::new(PROGRAM).args(["check", text(&path)]).output()?;
+    assert_eq!(String::from_utf8(checked.stdout)?, "ok: 8 nodes, 7 s, 2 replications\n");
     let csv = directory.join("runs.csv");
-    let table = stdout(&["run", text(&path), "--csv", text(&csv)])?;
-    assert!(number(&table, "answered") > 1000.0 && number(&table, "refused") == 0.0, "{table}");
-    assert_eq!(table, stdout(&["run", text(&path)])?);
+    let said = stdout(&["run", text(&path), "--json", "--csv", text(&csv)])?;
+    let numbers: serde_json::Value = serde_json::from_str(&said)?;
+    let mean = |name: &str| numbers[name]["mean"].as_f64();
+    assert!(mean("answered") > Some(1000.0) && mean("refused") == Some(0.0), "{said}");
+    assert_eq!(said, stdout(&["run", text(&path), "--json"])?);
+    let shown = stdout(&["run", text(&path)])?;
+    let row = shown.lines().find_map(|line| line.strip_prefix("latency, median")).ok_or("no median")?;
+    let shown = row.split_whitespace().collect::<Vec<_>>();
+    let median = mean("latency_p50_s").ok_or("no median")? * 1e3;
+    assert!((shown[0].parse::<f64>()? - median).abs() < 0.01 && shown[1] == "ms", "{row}, {median}");
     let lines = fs::read_to_string(&csv)?;
     assert_eq!(lines.lines().count(), 3, "{lines}");
     Ok(())
@@ -102,7 +104,10 @@ fn what_is_wrong_has_its_place() -> Result {
     let wrong = sim(&["run", text(&path)])?;
     let said = String::from_utf8(wrong.stderr)?;
     assert_eq!(wrong.status.code(), Some(1), "{said}");
-    assert!(said.contains(text(&path)) && said.contains("line 4"), "{said}");
+    assert_eq!(
+        said,
+        format!("{}:4:1: nodes is a table, allowed is a list of tables: [[nodes]]\n", text(&path))
+    );
     let missing = sim(&["run", "/nonexistent.toml"])?;
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8(missing.stderr)?.contains("read /nonexistent.toml: No such file"));

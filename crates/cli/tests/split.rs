@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use common::http::{Document, fetch, get, wrk};
+use common::responses::Responses;
 use common::{PATIENCE, PROGRAM, Result, alone, openmetrics, wait_until};
 use serde_json::Value;
 use switchback_lab::{Host, Lab, Process, ServerKind, ServerOptions, Signal};
@@ -199,6 +202,28 @@ fn a_killed_machine_goes_on_where_it_was() -> Result {
     split.down()
 }
 
+/// The signal is for both roles, and the node needs the switch until its connections are gone.
+#[test]
+fn a_machine_that_is_told_to_end_finishes_its_responses() -> Result {
+    let split = Split::start(&Wanted { pool: "delegate = \"none\"\n", ..Wanted::default() })?;
+    let vip = SocketAddr::new(split.lab.vip4().into(), 80);
+    let mut stream = split.client().tcp_connect(vip, PATIENCE)?;
+    let mut responses = Responses::new(&stream, PATIENCE)?;
+    let large = Document::of(&split.lab, "/1m")?;
+    // The response takes some two seconds, longer than a switch takes to end.
+    split.client().set_rate(Some(4_000_000))?;
+    stream.write_all(format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", large.path).as_bytes())?;
+    let flows = || Ok(split.role(0, "node")?["in_flight"].clone());
+    wait_until("a response", PATIENCE, flows, |flows| *flows == 1)?;
+    split.running[0].signal(Signal::SIGTERM)?;
+    split.running[0].wait_for_log("told to end: node node0 drains", PATIENCE)?;
+    let response = responses.next(false)?.ok_or("the connection has ended")?;
+    assert_eq!((response.status, &response.body), (200, &*large.body));
+    let ended = split.running[0].wait_timeout(PATIENCE)?.ok_or("it goes on")?;
+    assert!(ended.success(), "{}", split.running[0].log());
+    split.down()
+}
+
 #[test]
 fn delegation_says_who_answers() -> Result {
     let all = Split::start(&Wanted { nodes: 3, pool: "delegate = \"all\"\n", ..Wanted::default() })?;
@@ -331,5 +356,14 @@ fn both_roles_tell_how_they_are_doing() -> Result {
     wait_until("both to be ready", PATIENCE, ready, |said| said == "ok\n")?;
     split.lab.node(0).run([PROGRAM, "drain", "--no-wait", "node0"])?.success()?;
     assert_eq!(ready()?, "node node0: draining\n");
+    // Both hear the signal.
+    let moved =
+        Wanted::default().config(&split.lab).replacen("[admin]", "[admin]\nlisten = \"127.0.0.1:9181\"", 1);
+    split.lab.write_config_text(&moved)?;
+    split.running[0].signal(Signal::SIGHUP)?;
+    split.running[0].wait_for_log("metrics at http://127.0.0.1:9181/metrics", PATIENCE)?;
+    let status = || Ok(split.lab.node(0).run(["curl", "-s", "http://127.0.0.1:9181/healthz"])?.stdout);
+    wait_until("both at the new address", PATIENCE, status, |said| said == "ok\n")?;
+    assert!(!split.running[0].log().contains("refused"), "{}", split.running[0].log());
     split.down()
 }

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::http::{Documents, alternating, fetch, get};
-use common::{Cluster, PATIENCE, Plan, Result};
+use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::Topology;
 
 fn assert_served(cluster: &Cluster) -> Result {
@@ -61,6 +61,39 @@ fn a_second_arm_carries_the_handoffs() -> Result {
     assert_eq!(router.to_host()?.packets, 0, "handoffs went by the router");
     let counters = cluster.lab.switch(0).interface_counters("eth1")?;
     assert!(counters.tx.packets > 24, "{counters:?}");
+    cluster.down()
+}
+
+/// The other end of the switch's veth has neither an XDP program nor NAPI, as in a container.
+#[test]
+fn on_a_bare_veth_the_kernel_sends() -> Result {
+    let mut cluster = Cluster::prepare(Plan::default())?;
+    let make_bare = |cluster: &Cluster| -> Result {
+        let switch = cluster.lab.switch(0);
+        switch.set_xdp_port(false)?;
+        Ok(switch.set_gro_port(false)?)
+    };
+    let kernel_sends = |cluster: &Cluster| -> Result<bool> {
+        let interface = cluster.switch_status()?["interfaces"][0].take();
+        assert_eq!(interface["mode"], "native");
+        interface["kernel_sends"].as_bool().ok_or_else(|| format!("{interface}").into())
+    };
+    make_bare(&cluster)?;
+    for node in 0..2 {
+        cluster.start_node(node)?;
+    }
+    cluster.start_switch()?;
+    assert!(kernel_sends(&cluster)?);
+    cluster.client().ping(cluster.lab.vip4())?;
+    assert_served(&cluster)?;
+
+    println!("the other end changes");
+    cluster.lab.switch(0).set_gro_port(true)?;
+    wait_until("XDP to send", PATIENCE, || kernel_sends(&cluster), |kernel| !kernel)?;
+    assert_served(&cluster)?;
+    make_bare(&cluster)?;
+    wait_until("the kernel to send", PATIENCE, || kernel_sends(&cluster), |kernel| *kernel)?;
+    assert_served(&cluster)?;
     cluster.down()
 }
 

@@ -15,9 +15,8 @@ use common::{
 use serde_json::Value;
 use switchback_lab::{Host, Process, Signal};
 
-/// Where the package has what a unit uses.
+/// Where the package has the program.
 const PACKAGED_PROGRAM: &str = "/usr/bin/switchback";
-const PACKAGED_DIRECTORY: &str = "/etc/switchback";
 
 /// `switchback-<role>.service`.
 struct Unit {
@@ -59,9 +58,10 @@ impl Unit {
                 command.arg(PROGRAM);
             } else if word.starts_with('$') {
                 assert_eq!(word, format!("${}_OPTIONS", self.role.to_uppercase()));
-                command.args(options);
+                let file = if self.role == "client" { "client.toml" } else { "cluster.toml" };
+                command.arg("--config").arg(directory.join(file)).args(options);
             } else {
-                command.arg(word.replace(PACKAGED_DIRECTORY, text(directory)));
+                command.arg(word);
             }
         }
         command
@@ -212,6 +212,7 @@ fn write_client_files(cluster: &Cluster) -> Result {
 #[test]
 fn no_capability_can_be_spared() -> Result {
     let cluster = Cluster::prepare(Plan { tls: Some(String::new()), ..Plan::default() })?;
+    cluster.write_certificate()?;
     write_client_files(&cluster)?;
     let (switch, node, client) = (cluster.lab.switch(0), cluster.lab.node(0), cluster.client());
     let roles: [(_, &Host, PathBuf, &[&str]); 3] = [

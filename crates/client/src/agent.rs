@@ -9,6 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use switchback_config::Client;
 use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::events;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_ready};
@@ -80,7 +81,7 @@ impl Agent<'_> {
             1 => "1 service".to_owned(),
             count => format!("{count} services"),
         };
-        eprintln!("client ready on {}: {services}", self.options.interface);
+        log::info!("client ready on {}: {services}", self.options.interface);
         tell_ready();
         loop {
             let mut waiting = [signals.as_fd(), control.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -94,10 +95,8 @@ impl Agent<'_> {
                 return Ok(());
             }
             if wishes.reload {
-                match self.reload() {
-                    Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
-                    Err(error) => eprintln!("not reloaded: {error}"),
-                }
+                // The result is in the log.
+                let _ = self.reload();
             }
         }
     }
@@ -108,7 +107,7 @@ impl Agent<'_> {
         let detached = self.programs.detach(pins);
         let ended = sockets::destroy(&self.programs.tunneled())?;
         if ended > 0 {
-            eprintln!("connections that needed the tunnel have been closed: {ended}");
+            log::info!("connections that needed the tunnel have been closed: {ended}");
         }
         detached
     }
@@ -122,8 +121,12 @@ impl Agent<'_> {
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
     }
 
-    /// Reads the configuration again and applies it; the result has one line per change.
+    /// Reads the configuration again, applies it, and logs that; the result has one line per change.
     fn reload(&mut self) -> Result<Vec<String>> {
+        events::log_reload(self.try_reload().map(|lines| (lines, Vec::<String>::new())))
+    }
+
+    fn try_reload(&mut self) -> Result<Vec<String>> {
         let new = load(&self.options)?;
         if let Err(error) = self.programs.configure(&new) {
             // The first error is the one to report.

@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use switchback_config::Client;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{attach_or_replace, pin, reuse};
+use switchback_runtime::programs::{Place, attach_or_replace, pin, reuse};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
     ClientCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_client_keys,
@@ -59,7 +59,7 @@ impl<'obj> Programs<'obj> {
         for (program, name) in
             [(&programs.switchback_client_ingress, "ingress"), (&programs.switchback_client_egress, "egress")]
         {
-            let link = attach_or_replace(program, &pins.link_path(name), index);
+            let link = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
             let doing = || format!("attach the program switchback_client_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }

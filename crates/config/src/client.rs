@@ -18,7 +18,7 @@ use crate::error::{self, Error, Mistake};
 use crate::key::{ClusterKey, MAX_KEYS, hex, read_private};
 use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
-use crate::{MAX_LISTEN, raw, shape, syntax};
+use crate::{MAX_LISTEN, document, shape, syntax};
 
 /// Allowed values of `thin_acks`.
 pub const THIN_ACKS: RangeInclusive<u32> = 2..=64;
@@ -90,8 +90,12 @@ pub(crate) struct File {
 impl Client {
     /// Reads and checks the file at `path` and the key file that it names.
     pub fn load(path: &Path) -> Result<Client, Error> {
-        let text = error::read_text(std::fs::read(path), path)?;
-        Client::parse(&text, path, read_keys)
+        Client::read(&error::read_text(path)?, path)
+    }
+
+    /// As [`load`](Client::load); `text` is the content of `file`.
+    pub fn read(text: &str, file: &Path) -> Result<Client, Error> {
+        Client::parse(text, file, read_keys)
     }
 
     /// Checks `text` as the content of `file`, without touching the disk; `keys` is asked for the content of
@@ -101,14 +105,27 @@ impl Client {
         file: &Path,
         keys: impl FnOnce(&Path) -> Result<BTreeMap<IpAddr, Vec<ClientKey>>, Error>,
     ) -> Result<Client, Error> {
-        let raw: File = raw::read(text).map_err(|mistake| error::invalid(text, file, vec![mistake]))?;
-        let (services, thin_acks) = check(&raw).map_err(|mistakes| error::invalid(text, file, mistakes))?;
+        let invalid = |mistakes| error::invalid(text, file, mistakes);
+        let (raw, mistakes) = document::read_all::<File>(text).map_err(|mistake| invalid(vec![mistake]))?;
+        let (services, thin_acks) = check(&raw, mistakes).map_err(invalid)?;
         let keys = keys(&file.parent().unwrap_or(Path::new("")).join(raw.key_file.get_ref()))?;
         Ok(Client { keys, services, thin_acks, firewall: raw.firewall })
     }
 }
 
 impl Client {
+    /// The [`resemblance`](crate::resemblance) of `text` to a `client.toml`.
+    pub fn resemblance(text: &str) -> usize {
+        document::resemblance::<File>(text)
+    }
+
+    /// One line that says what the file consists of: `keys of 1 address, 2 services`.
+    pub fn summary(&self) -> String {
+        let addresses = if self.keys.len() == 1 { "address" } else { "addresses" };
+        let services = if self.services.len() == 1 { "service" } else { "services" };
+        format!("keys of {} {addresses}, {} {services}", self.keys.len(), self.services.len())
+    }
+
     /// The differences of `new`, a line for each change; empty if there are none.
     pub fn diff(&self, new: &Client) -> Vec<String> {
         let keys = (self.keys != new.keys).then(|| "keys changed".to_owned());
@@ -129,8 +146,7 @@ impl Client {
     }
 }
 
-fn check(file: &File) -> Result<(Vec<SocketAddr>, Option<u32>), Vec<Mistake>> {
-    let mut mistakes = Mistakes::default();
+fn check(file: &File, mut mistakes: Mistakes) -> Result<(Vec<SocketAddr>, Option<u32>), Vec<Mistake>> {
     mistakes.path("key_file", &file.key_file, "client.key");
     if file.services.get_ref().is_empty() {
         mistakes.at(&file.services, "no service, at least one address with a port is needed");

@@ -1,7 +1,8 @@
 //! A whole cluster.
 
 use crate::{
-    AccessLog, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service, Switch,
+    AccessLog, Action, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service,
+    Switch, raw, resemblance,
 };
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
@@ -35,6 +36,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// The bytes of the keys.
+    pub fn key_bytes(&self) -> Vec<[u8; 32]> {
+        self.keys.iter().map(|key| *key.as_bytes()).collect()
+    }
+
     /// The pools whose sessions go by cookies, in the order of the file. Nodes and switches make the pools' codes for
     /// these, which are to be the same.
     pub fn cookie_pools(&self) -> impl Iterator<Item = &Pool> {
@@ -97,9 +103,17 @@ impl Cluster {
             + &switches
     }
 
-    /// The line that `switchback check` prints for a valid file: `ok: ` and the
-    /// [`summary`](Cluster::summary).
-    pub fn check_line(&self) -> String {
-        format!("ok: {}", self.summary())
+    /// Indices of the nodes of the service's pools, some of them more than once.
+    pub fn nodes_of(&self, service: &Service) -> impl Iterator<Item = usize> {
+        let pools = service.routes.iter().filter_map(|route| match route.action {
+            Action::Pool(pool) => Some(&self.pools[pool]),
+            Action::Redirect(_) => None,
+        });
+        pools.flat_map(|pool| pool.nodes.iter().copied())
+    }
+
+    /// The [`resemblance`] of `text` to a `cluster.toml`.
+    pub fn resemblance(text: &str) -> usize {
+        resemblance::<raw::File>(text)
     }
 }

@@ -15,11 +15,8 @@ impl Cluster {
         all_changed("limits", self.limits.in_words(), new.limits.in_words(), &mut lines);
         let log = |cluster: &Cluster| AccessLog::in_words(cluster.access_log.as_ref());
         all_changed("access_log", log(self), log(new), &mut lines);
-        let [old_admin, new_admin] = [self, new].map(|cluster| Admin::in_words(cluster.admin.as_ref()));
-        for ((key, old), (_, new)) in old_admin.into_iter().zip(new_admin).filter(|(old, new)| old != new) {
-            lines.push(format!("admin: {key} {old} -> {new}, from the next start on"));
-        }
-
+        let admin = |cluster: &Cluster| Admin::in_words(cluster.admin.as_ref());
+        all_changed("admin", admin(self), admin(new), &mut lines);
         named(
             "node",
             &self.nodes,
@@ -53,7 +50,7 @@ impl Cluster {
                 changed(name, "listen", listen(old_service), listen(new_service), lines);
                 let tls = |service: &Service| Tls::in_words(service.tls.as_ref());
                 all_changed(name, tls(old_service), tls(new_service), lines);
-                routes(name, &self.describe_routes(old_service), &new.describe_routes(new_service), lines);
+                routes(name, &self.routes_in_words(old_service), &new.routes_in_words(new_service), lines);
             },
         );
         named(
@@ -71,7 +68,8 @@ impl Cluster {
         lines
     }
 
-    fn describe_routes(&self, service: &Service) -> Vec<String> {
+    /// The routes of a service: for each what it takes, and where that goes.
+    pub fn routes_in_words(&self, service: &Service) -> Vec<String> {
         service.routes.iter().map(|route| self.describe_route(route)).collect()
     }
 

@@ -75,7 +75,8 @@ fn failure(
 /// Has no [`source`](std::error::Error::source): the message includes that of the operating system.
 impl std::error::Error for Error {}
 
-/// A mistake and its place. Displays as `file:line:column: what is wrong, what is allowed`.
+/// A mistake or a warning, and its place. Displays as `file:line:column: what is wrong, what is allowed`, or as
+/// `file:line:column: warning: what cannot be meant`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The file as it was named to [`load`](crate::load).
@@ -84,13 +85,28 @@ pub struct Diagnostic {
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
+    /// Whether the file is invalid because of it.
+    pub severity: Severity,
     /// What is wrong, what is allowed.
     pub message: String,
 }
 
+/// The weight of a [`Diagnostic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The file is invalid.
+    Mistake,
+    /// The file is valid, and probably not what was meant.
+    Warning,
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file.display(), self.line, self.column, self.message)
+        let severity = match self.severity {
+            Severity::Mistake => "",
+            Severity::Warning => "warning: ",
+        };
+        write!(f, "{}:{}:{}: {severity}{}", self.file.display(), self.line, self.column, self.message)
     }
 }
 
@@ -103,9 +119,19 @@ pub(crate) struct Mistake {
 }
 
 /// The error for `mistakes` in `text`, in the order of the text.
-pub(crate) fn invalid(text: &str, file: &Path, mut mistakes: Vec<Mistake>) -> Error {
-    mistakes.sort_by_key(|mistake| mistake.at);
-    let diagnostics = mistakes.into_iter().map(|mistake| {
+pub(crate) fn invalid(text: &str, file: &Path, mistakes: Vec<Mistake>) -> Error {
+    Error::Invalid(diagnostics(text, file, mistakes, Severity::Mistake))
+}
+
+/// What was found in `text`, in the order of the text.
+pub(crate) fn diagnostics(
+    text: &str,
+    file: &Path,
+    mut found: Vec<Mistake>,
+    severity: Severity,
+) -> Vec<Diagnostic> {
+    found.sort_by_key(|mistake| mistake.at);
+    let diagnostics = found.into_iter().map(|mistake| {
         // Bytes, because the offsets in TOML's own errors need not be at the boundary of a character.
         let before = &text.as_bytes()[..mistake.at.min(text.len())];
         let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
@@ -113,14 +139,20 @@ pub(crate) fn invalid(text: &str, file: &Path, mut mistakes: Vec<Mistake>) -> Er
             file: file.to_owned(),
             line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
             column: String::from_utf8_lossy(&before[line_start..]).chars().count() + 1,
+            severity,
             message: mistake.what,
         }
     });
-    Error::Invalid(diagnostics.collect())
+    diagnostics.collect()
+}
+
+/// The text in the file at `path`.
+pub fn read_text(path: &Path) -> Result<String, Error> {
+    text_of(std::fs::read(path), path)
 }
 
 /// The text in `content`, which was read from `file`.
-pub(crate) fn read_text(content: io::Result<Vec<u8>>, file: &Path) -> Result<String, Error> {
+pub(crate) fn text_of(content: io::Result<Vec<u8>>, file: &Path) -> Result<String, Error> {
     let bytes = content.map_err(|source| Error::Read { file: file.to_owned(), source, remedy: None })?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

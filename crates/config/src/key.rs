@@ -109,7 +109,7 @@ pub(crate) fn read_private(path: &Path, remedy: String) -> Result<String, Error>
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content).map(|_| content);
-    error::read_text(read, path)
+    error::text_of(read, path)
 }
 
 /// The keys in `text`, which is the content of `file`. No message repeats any of the text: it may be most of

@@ -2,19 +2,23 @@
 //! everything that is wrong with it.
 //!
 //! The file is the same on every machine of a cluster, and a mistake in it stops all of them. So reading it
-//! has three steps, each in a file of its own: `raw` is the shape of the file as serde sees it, every value
-//! with its place in the text; `validate` turns names into indices and collects all mistakes instead of
-//! stopping at the first (what a single value may look like is in `syntax`); `key` handles the cluster key,
-//! which is kept in a file of its own because `cluster.toml` is shown around and the key must not be.
+//! has several steps, each in a file of its own: `raw` is the shape of the file as serde sees it, every value
+//! with its place in the text; `structure` compares a text with that shape; `validate` turns names into indices and
+//! collects all mistakes instead of stopping at the first (what a single value may look like is in `syntax`); `files`
+//! looks at the other files that it names; `key` handles the cluster key, which is kept in a file of its own because
+//! `cluster.toml` is shown around and the key must not be.
 //!
-//! [`parse`] is all of it without touching the disk, [`load`] reads the files.
+//! [`parse`] is all of it without touching the disk, [`load`] reads `cluster.toml` and the key, and [`check`] looks at
+//! every file.
 
 mod access_log;
 mod admin;
 mod client;
 mod cluster;
 mod diff;
+mod document;
 mod error;
+mod files;
 mod hash_key;
 mod health;
 mod key;
@@ -30,6 +34,7 @@ mod reference;
 mod reports;
 mod service;
 mod shape;
+mod structure;
 mod switch;
 mod syntax;
 mod tls;
@@ -43,7 +48,9 @@ pub use access_log::{AccessLog, LogFormat, LogTarget};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use cluster::Cluster;
-pub use error::{Diagnostic, Error};
+pub use document::{read, resemblance};
+pub use error::{Diagnostic, Error, Severity, read_text};
+pub use files::{CertificateFile, Checked, Finding};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
@@ -53,7 +60,7 @@ pub use node::{MAX_NODES, Node, WEIGHTS};
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
 pub use pool::{Balance, Delegate, Pool};
 pub use redirect::{Redirect, Scheme};
-pub use reference::{reference, schema};
+pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files, reference, schema};
 pub use reports::Reports;
 pub use service::{Action, HeaderMatch, HostMatch, MAX_LISTEN, Route, Service};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
@@ -64,8 +71,21 @@ pub use tls::{Certificate, ClientAddress, HandOver, Model, Protocol, Server, Tic
 ///
 /// Mistakes in `cluster.toml` are reported before the key file is looked at.
 pub fn load(path: &Path) -> Result<Cluster, Error> {
-    let text = error::read_text(std::fs::read(path), path)?;
-    parse(&text, path, key::read_keys)
+    parse(&read_text(path)?, path, key::read_keys)
+}
+
+/// As [`load`] with `text` as the content of `file`, and looks at the other files as well, with warnings of what is valid
+/// and yet cannot be meant.
+///
+/// `certificate` says what is to be found in the files of a certificate, whose paths are ready to be opened; a mistake
+/// makes the whole invalid.
+pub fn check(
+    text: &str,
+    file: &Path,
+    mut certificate: impl FnMut(&Cluster, &Service, &Certificate) -> Vec<Finding>,
+) -> Result<Checked, Error> {
+    let look = |raw: &raw::File, cluster: &Cluster| files::look(raw, cluster, &mut certificate);
+    checked(text, file, look, key::read_keys)
 }
 
 /// Checks `text` as the content of `file`, without touching the disk.
@@ -78,15 +98,29 @@ pub fn parse(
     file: &Path,
     keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
 ) -> Result<Cluster, Error> {
-    let raw = raw::read(text).map_err(|mistake| error::invalid(text, file, vec![mistake]))?;
-    let (key_file, mut cluster) =
-        validate::check(&raw).map_err(|mistakes| error::invalid(text, file, mistakes))?;
+    Ok(checked(text, file, |_, _| files::Found::default(), keys)?.cluster)
+}
+
+fn checked(
+    text: &str,
+    file: &Path,
+    look: impl FnOnce(&raw::File, &Cluster) -> files::Found,
+    keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
+) -> Result<Checked, Error> {
+    let invalid = |mistakes| error::invalid(text, file, mistakes);
+    let (raw, mistakes) = document::read_all::<raw::File>(text).map_err(|mistake| invalid(vec![mistake]))?;
+    let (mut cluster, mut warnings) = validate::check(&raw, mistakes).map_err(invalid)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     for service in &mut cluster.services {
         service.tls.iter_mut().for_each(|tls| tls.join(directory));
     }
-    cluster.keys = keys(&directory.join(key_file))?;
+    let found = look(&raw, &cluster);
+    if !found.mistakes.is_empty() {
+        return Err(invalid(found.mistakes));
+    }
+    warnings.extend(found.warnings);
+    cluster.keys = keys(&directory.join(raw.cluster.key_file.get_ref()))?;
     let hash: [u8; 32] = Sha256::digest(text).into();
     cluster.hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
-    Ok(cluster)
+    Ok(Checked { cluster, warnings: error::diagnostics(text, file, warnings, Severity::Warning) })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use crate::error::Mistake;
@@ -15,23 +15,58 @@ pub(crate) type Text = Option<Spanned<String>>;
 /// Names and the index of the first thing that has each.
 pub(crate) type Names<'a> = HashMap<&'a str, usize>;
 
-/// The mistakes found in a file so far.
-#[derive(Default)]
-pub(crate) struct Mistakes(Vec<Mistake>);
+/// The place of values that are not in the file. What is wrong with them is a consequence of a mistake that has been
+/// reported.
+pub(crate) const NOWHERE: Range<usize> = usize::MAX..usize::MAX;
+
+/// What was found in a file so far.
+pub(crate) struct Mistakes {
+    mistakes: Vec<Mistake>,
+    warnings: Vec<Mistake>,
+    /// Offsets of the ends of lines.
+    newlines: Vec<usize>,
+}
 
 impl Mistakes {
+    /// None yet, in this text.
+    pub(crate) fn of(text: &str) -> Mistakes {
+        let newlines = text.match_indices('\n').map(|(at, _)| at).collect();
+        Mistakes { mistakes: Vec::new(), warnings: Vec::new(), newlines }
+    }
+
     pub(crate) fn at<T>(&mut self, value: &Spanned<T>, what: impl Into<String>) {
-        self.0.push(Mistake { at: value.span().start, what: what.into() });
+        self.at_offset(value.span().start, what);
+    }
+
+    pub(crate) fn at_offset(&mut self, at: usize, what: impl Into<String>) {
+        if at != NOWHERE.start {
+            self.mistakes.push(Mistake { at, what: what.into() });
+        }
+    }
+
+    /// Adds something that is allowed, and yet cannot be meant.
+    pub(crate) fn warn<T>(&mut self, value: &Spanned<T>, what: impl Into<String>) {
+        self.warnings.push(Mistake { at: value.span().start, what: what.into() });
+    }
+
+    /// The line in which a value begins, counted from 1.
+    pub(crate) fn line<T>(&self, value: &Spanned<T>) -> usize {
+        self.newlines.partition_point(|newline| *newline < value.span().start) + 1
     }
 
     /// Number of mistakes found so far.
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.mistakes.len()
     }
 
     /// The result, if the file has no mistakes.
     pub(crate) fn into_result<T>(self, made: T) -> Result<T, Vec<Mistake>> {
-        if self.0.is_empty() { Ok(made) } else { Err(self.0) }
+        self.into_warned(made).map(|(made, _)| made)
+    }
+
+    /// The result and the warnings, if the file has no mistakes.
+    pub(crate) fn into_warned<T>(self, made: T) -> Result<(T, Vec<Mistake>), Vec<Mistake>> {
+        if self.mistakes.is_empty() { Ok((made, self.warnings)) } else { Err(self.mistakes) }
     }
 
     /// A path must not be empty.
@@ -43,7 +78,7 @@ impl Mistakes {
 
     /// Adds a mistake of the file as a whole.
     pub(crate) fn in_file(&mut self, what: &str) {
-        self.0.push(Mistake { at: 0, what: what.to_owned() });
+        self.at_offset(0, what);
     }
 
     /// The meaning of `value`; reports a mistake in it.
@@ -133,9 +168,12 @@ impl Mistakes {
         seen
     }
 
-    /// The index of a thing with this name; reports an unknown name.
+    /// The index of a thing with this name; reports an unknown name, unless a thing whose name is wrong may be meant.
     pub(crate) fn resolve(&mut self, kind: &str, name: &Spanned<String>, known: &Names<'_>) -> Option<usize> {
         let index = known.get(name.get_ref().as_str()).copied();
+        if index.is_none() && known.contains_key("") {
+            return None;
+        }
         self.take(name, index.ok_or_else(|| syntax::unknown(kind, name.get_ref(), known.keys().copied())))
     }
 }

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use crate::error::Mistake;
 use crate::limits::{size, time};
 use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
@@ -575,14 +573,4 @@ pub(crate) struct Client {
         "an address with the length of a prefix; no bits behind the prefix, each network once"
     ))]
     pub network: Spanned<String>,
-}
-
-/// Reads `text`. A text that is no TOML, a key that is unknown or missing and a value of the wrong type end
-/// the reading, because what follows cannot be trusted to mean what it seems to; the words for these are
-/// toml's own.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
-    toml::from_str(text).map_err(|error| Mistake {
-        at: error.span().map_or(0, |span| span.start),
-        what: error.message().trim_end().replace('\n', ", "),
-    })
 }

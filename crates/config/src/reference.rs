@@ -1,4 +1,5 @@
-//! Descriptions of the file, made from the types that read it: a JSON Schema, and `docs/config-reference.md`.
+//! Descriptions of the files, made from the types that read them: a JSON Schema, `docs/config-reference.md`, and what
+//! manual pages are made of.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,10 +15,49 @@ Every table and every key of `cluster.toml` and `client.toml`, by the alphabet. 
 [clients](client.md) say how they go together, with examples. This page is made from the code:
 `cargo run -p switchback-config --example config-reference > docs/config-reference.md`.
 
+";
+
+/// How names, sizes and times are written in the files, in Markdown.
+pub const NOTATION: &str = "\
 A **name** is 1 to 63 of `a` to `z`, `0` to `9` and `-`, each once among its kind. A **size** is a text with a unit: `B`; `KiB`,
 `MiB`, `GiB` (1,024 each); `kB`, `MB`, `GB` (1,000 each). A **time** is a text with a unit, too: `ms`, `s`, `m` or `min`, `h`,
 or several such as `\"1min 30s\"`. Unknown keys are mistakes.
 ";
+
+/// A file of the configuration. All texts are in Markdown, of which they have code and nothing else.
+pub struct FileReference {
+    /// Its name, such as `cluster.toml`.
+    pub name: String,
+    /// What it is for, in sentences.
+    pub what: String,
+    /// Its tables, each behind the one that it is in. If the file has keys outside of tables, the first one is theirs,
+    /// without a title.
+    pub tables: Vec<TableReference>,
+}
+
+/// A table of a file.
+pub struct TableReference {
+    /// As it stands in the file: `[cluster]`, `[[pool]]`.
+    pub title: String,
+    /// What it is for, and how many there may be.
+    pub what: String,
+    /// Its keys, by the alphabet.
+    pub keys: Vec<KeyReference>,
+}
+
+/// A key of a table.
+pub struct KeyReference {
+    /// As it stands in the file.
+    pub name: String,
+    /// Type of its value.
+    pub kind: String,
+    /// What holds without it: a value, or words; empty if it depends on another key.
+    pub absent: String,
+    /// Which values are allowed, if the type does not say it all.
+    pub allowed: String,
+    /// What it does.
+    pub what: String,
+}
 
 /// The JSON Schema of `cluster.toml`, with which editors complete and check. It cannot say all that `switchback check`
 /// knows.
@@ -25,54 +65,74 @@ pub fn schema() -> String {
     serde_json::to_string_pretty(&schema_of::<raw::File>()).expect("a schema is JSON") + "\n"
 }
 
-fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<T>().into()
 }
 
-/// `docs/config-reference.md`.
-pub fn reference() -> String {
-    let file = |schema: Value| {
-        let title = schema["title"].as_str().unwrap_or_default();
-        format!("\n## {title}\n\n{}\n{}", described(&schema), table("", &schema))
-    };
-    [HEAD.to_owned(), file(schema_of::<raw::File>()), file(schema_of::<client::File>())].concat()
+/// The files, `cluster.toml` first.
+pub fn files() -> [FileReference; 2] {
+    [schema_of::<raw::File>(), schema_of::<client::File>()].map(|schema| FileReference {
+        name: schema["title"].as_str().unwrap_or_default().to_owned(),
+        what: described(&schema),
+        tables: tables("", String::new(), String::new(), &schema),
+    })
 }
 
-/// The keys of a table, then the tables in it, each with its keys. `path` is that of the table, with a dot behind it.
-fn table(path: &str, schema: &Value) -> String {
-    let keys = schema["properties"].as_object().into_iter().flatten();
-    let (tables, keys): (Vec<_>, Vec<_>) = keys.partition(|(_, schema)| is_table(schema));
+/// `docs/config-reference.md`.
+pub fn reference() -> String {
+    let files = files().map(|FileReference { name, what, tables }| {
+        let tables: String = tables.iter().map(markdown).collect();
+        format!("\n## {name}\n\n{what}\n{tables}")
+    });
+    [HEAD.to_owned(), NOTATION.to_owned()].into_iter().chain(files).collect()
+}
+
+fn markdown(TableReference { title, what, keys }: &TableReference) -> String {
+    let title = if title.is_empty() { String::new() } else { format!("\n### {title}\n\n{what}\n") };
     let head = if keys.is_empty() {
         ""
     } else {
         "\n| key | type | if absent | allowed | what |\n|---|---|---|---|---|\n"
     };
+    let rows = keys.iter().map(|KeyReference { name, kind, absent, allowed, what }| {
+        format!("| `{name}` | {kind} | {absent} | {allowed} | {what} |\n")
+    });
+    [title, head.to_owned()].into_iter().chain(rows).collect()
+}
+
+/// The table, unless it has no title and no keys, and the tables in it. `path` is that of the table, with a dot behind it.
+fn tables(path: &str, title: String, what: String, schema: &Value) -> Vec<TableReference> {
+    let keys = schema["properties"].as_object().into_iter().flatten();
+    let (inner, keys): (Vec<_>, Vec<_>) = keys.partition(|(_, schema)| is_table(schema));
     let is_required = |name: &str| {
         let names = schema["required"].as_array();
         names.is_some_and(|names| names.iter().any(|required| required == name))
     };
-    let rows = keys.into_iter().map(|(name, key)| {
-        let absent = match (is_required(name), &key["default"], key[ABSENT].as_str()) {
+    let keys = keys.into_iter().map(|(name, key)| KeyReference {
+        name: name.clone(),
+        kind: kind(key),
+        absent: match (is_required(name), &key["default"], key[ABSENT].as_str()) {
             (true, ..) => "required".to_owned(),
             (_, Value::Null, Some(words)) => words.to_owned(),
             (_, Value::Null, None) => panic!("nothing says what holds without {path}{name}"),
             (_, default, _) => format!("`{default}`"),
-        };
-        let (kind, allowed) = (kind(key), allowed(key));
-        format!("| `{name}` | {kind} | {absent} | {allowed} | {} |\n", described(key))
+        },
+        allowed: allowed(key),
+        what: described(key),
     });
-    let tables = tables.into_iter().map(|(name, schema)| {
+    let table = TableReference { title, what, keys: keys.collect() };
+    let own = (!table.title.is_empty() || !table.keys.is_empty()).then_some(table);
+    let inner = inner.into_iter().flat_map(|(name, schema)| {
         let items = &schema["items"];
         let (title, one) = if items.is_null() {
             (format!("[{path}{name}]"), schema)
         } else {
             (format!("[[{path}{name}]]"), items)
         };
-        let (what, how_many) = (described(one), how_many(schema));
-        format!("\n### {title}\n\n{what}{how_many}\n{}", table(&format!("{path}{name}."), one))
+        tables(&format!("{path}{name}."), title, described(one) + &how_many(schema), one)
     });
-    [head.to_owned()].into_iter().chain(rows).chain(tables).collect()
+    own.into_iter().chain(inner).collect()
 }
 
 fn is_table(schema: &Value) -> bool {

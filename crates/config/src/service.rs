@@ -69,6 +69,22 @@ impl Route {
         host.is_none() && path.is_none() && methods.is_empty() && alpn.is_empty() && header.is_none()
     }
 
+    /// Whether the route takes every request that `other` would take.
+    pub fn takes_all_of(&self, other: &Route) -> bool {
+        let Route { host, path, methods, alpn, header, h2c, action: _ } = self;
+        let host = host
+            .as_ref()
+            .is_none_or(|host| other.host.as_ref().is_some_and(|other| host.takes_all_of(other)));
+        let path =
+            path.as_ref().is_none_or(|path| other.path.as_ref().is_some_and(|other| other.starts_with(path)));
+        let header = header.as_ref().is_none_or(|header| {
+            let other = other.header.as_ref().filter(|other| other.name == header.name);
+            other.is_some_and(|other| header.value.is_none() || header.value == other.value)
+        });
+        let h2c = *h2c || !other.h2c;
+        host && path && has_all(methods, &other.methods) && has_all(alpn, &other.alpn) && header && h2c
+    }
+
     /// Its conditions in words, such as `host a.example, paths that begin with /b`.
     pub fn conditions(&self) -> String {
         let mut conditions = Vec::new();
@@ -91,6 +107,11 @@ impl Route {
     }
 }
 
+/// Whether each of `others` is among `all`, where an empty list stands for everything.
+fn has_all<T: PartialEq>(all: &[T], others: &[T]) -> bool {
+    all.is_empty() || !others.is_empty() && others.iter().all(|other| all.contains(other))
+}
+
 /// The hosts of a route. The texts are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMatch {
@@ -111,6 +132,15 @@ impl HostMatch {
                 host.len() > suffix.len()
                     && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix.as_bytes())
             }
+        }
+    }
+
+    /// Whether it matches every host that `other` matches.
+    fn takes_all_of(&self, other: &HostMatch) -> bool {
+        match (self, other) {
+            (_, HostMatch::Exact(name)) => self.matches(name),
+            (HostMatch::Suffix(suffix), HostMatch::Suffix(other)) => other.ends_with(suffix),
+            (HostMatch::Exact(_), HostMatch::Suffix(_)) => false,
         }
     }
 }

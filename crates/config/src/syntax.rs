@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use switchback_policy::PolicyKind;
 
 use crate::persistence::{self, Mode};
 use crate::{Delegate, HashKey, HostMatch, Network, health, limits, pool};
@@ -71,13 +70,6 @@ pub(crate) fn time(key: &str, text: &str, allowed: RangeInclusive<Duration>) -> 
     })
 }
 
-pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
-    text.parse().map_err(|_| {
-        let allowed = PolicyKind::ALL.map(PolicyKind::name).join(", ");
-        format!("unknown policy {text:?}, allowed: {allowed}")
-    })
-}
-
 /// The item of `all` with this name.
 pub(crate) fn one_of<T: Copy, const N: usize>(
     key: &str,
@@ -85,10 +77,15 @@ pub(crate) fn one_of<T: Copy, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
 ) -> Result<T, String> {
-    all.into_iter().find(|one| name(*one) == text).ok_or_else(|| {
-        let allowed = all.map(name).join(", ");
-        format!("unknown {key} {text:?}, allowed: {allowed}")
-    })
+    all.into_iter().find(|one| name(*one) == text).ok_or_else(|| unknown_word(key, text, &all.map(name)))
+}
+
+/// The mistake in a text that is none of these words.
+pub(crate) fn unknown_word(key: &str, text: &str, words: &[&str]) -> String {
+    match closest(text, words) {
+        Some(meant) => format!("unknown {key} {text:?}, did you mean {meant:?}?"),
+        None => format!("unknown {key} {text:?}, allowed: {}", words.join(", ")),
+    }
 }
 
 pub(crate) fn hash_key(text: &str) -> Result<HashKey, String> {
@@ -458,17 +455,30 @@ fn is_token(text: &str) -> bool {
 pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = known.collect();
     known.sort_unstable();
-    if known.is_empty() {
-        return format!("unknown {kind} {name:?}, no {kind} is defined");
+    match closest(name, &known) {
+        _ if known.is_empty() => format!("unknown {kind} {name:?}, no {kind} is defined"),
+        Some(meant) => format!("unknown {kind} {name:?}, did you mean {meant:?}?"),
+        None => format!("unknown {kind} {name:?}, defined: {}", listed(&known)),
     }
-    let closest = known.iter().map(|other| (distance(name, other), other)).min();
-    if let Some((errors, closest)) = closest
-        && errors <= MAX_SLIPS
-        && errors < name.len()
-    {
-        return format!("unknown {kind} {name:?}, did you mean {closest:?}?");
+}
+
+/// The message for a key that a table does not have.
+pub(crate) fn unknown_key(name: &str, known: &[&str]) -> String {
+    match closest_key(name, known) {
+        Some(meant) => format!("unknown key {name:?}, did you mean {meant:?}?"),
+        None => format!("unknown key {name:?}, allowed: {}", known.join(", ")),
     }
-    format!("unknown {kind} {name:?}, defined: {}", listed(&known))
+}
+
+/// The key that `name` was probably meant to be. Keys are words, so most of the letters have to be right.
+pub(crate) fn closest_key<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    closest(name, known).filter(|meant| 2 * distance(name, meant) < name.len())
+}
+
+/// The one of `known` that `name` was probably meant to be.
+pub(crate) fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (errors, closest) = known.iter().map(|other| (distance(name, other), *other)).min()?;
+    (errors <= MAX_SLIPS && errors < name.len()).then_some(closest)
 }
 
 /// Names for a message, the first few of them.

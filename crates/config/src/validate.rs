@@ -17,6 +17,7 @@ mod reports;
 mod service;
 mod switch;
 mod tls;
+mod warnings;
 
 use std::collections::HashMap;
 
@@ -25,11 +26,12 @@ use crate::mistakes::Mistakes;
 use crate::{Cluster, MAX_NODES, Rank, raw};
 use service::Listening;
 
-/// Returns the value of `key_file`, and the cluster, which has no keys yet.
-pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
-    let mut mistakes = Mistakes::default();
-    let key_file = &file.cluster.key_file;
-    mistakes.path("key_file", key_file, "cluster.key");
+/// Returns the cluster, which has no keys yet, and warnings. `mistakes` are those in the structure of the file.
+pub(crate) fn check(
+    file: &raw::File,
+    mut mistakes: Mistakes,
+) -> Result<(Cluster, Vec<Mistake>), Vec<Mistake>> {
+    mistakes.path("key_file", &file.cluster.key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports);
     let limits = mistakes.limits(&file.limits);
     let access_log = file.access_log.as_ref().and_then(|log| mistakes.access_log(log));
@@ -83,5 +85,8 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
         clients,
         hash: 0,
     };
-    mistakes.into_result((key_file.get_ref().as_str(), cluster))
+    if mistakes.count() == 0 {
+        mistakes.warnings(file, &cluster);
+    }
+    mistakes.into_warned(cluster)
 }

@@ -108,7 +108,7 @@ fn a_tunnel_needs_clients() {
     assert_eq!(mistakes(&with("tunnel = true")), [what]);
     assert_eq!(
         mistakes(&with("tunnel = \"yes\"")),
-        ["11:10: invalid type: string \"yes\", expected a boolean"]
+        ["11:10: tunnel is a text, allowed is true or false without quotes"]
     );
 }
 
@@ -156,9 +156,16 @@ fn mistakes_in_client_toml() {
         (
             "[\"192",
             "[]\nx = [\"192",
-            &["3:1: unknown field `x`, expected one of `key_file`, `services`, `thin_acks`, `firewall`"],
+            &[
+                "2:12: no service, at least one address with a port is needed",
+                "3:1: unknown key \"x\", allowed: firewall, key_file, services, thin_acks",
+            ],
         ),
-        ("key_file = \"client.key\"\n", "", &["1:1: missing field `key_file`"]),
+        (
+            "key_file = \"client.key\"\n",
+            "",
+            &["1:1: key \"key_file\" is missing, a text in quotes is needed"],
+        ),
         (
             "\"192.0.2.100:80\"",
             "\"192.0.2.100\"",

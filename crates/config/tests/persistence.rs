@@ -125,24 +125,27 @@ fn attributes_as_in_set_cookie() {
 
 /// Lines of `[pool.persistence]`, and what is wrong with them: what comes after `etc/cluster.toml:`.
 const BAD: &[(&str, &[&str])] = &[
-    ("sticky = \"strict\"", &["18:1: missing field `mode`"]),
+    ("sticky = \"strict\"", &["18:1: key \"mode\" is missing, a text in quotes is needed"]),
     (
         "mode = \"insert\"\nttl = 1",
-        &["20:1: unknown field `ttl`, expected one of `mode`, `cookie`, `hash`, `sticky`, `path`, \
-           `domain`, `secure`, `http_only`, `same_site`, `max_age`"],
+        &["20:1: unknown key \"ttl\", allowed: cookie, domain, hash, http_only, max_age, mode, path, \
+           same_site, secure, sticky"],
     ),
-    ("mode = \"insert\"\nsecure = \"yes\"", &["20:10: invalid type: string \"yes\", expected a boolean"]),
+    (
+        "mode = \"insert\"\nsecure = \"yes\"",
+        &["20:10: secure is a text, allowed is true or false without quotes"],
+    ),
     // An unknown mode hides no other mistake, except whether other keys go with it.
     (
         "mode = \"Insert\"\ncookie = \"\"\nhash = \"x\"\nsticky = \"always\"\npath = \"a\"\ndomain = \".\"\n\
          same_site = \"Lax\"\nmax_age = \"0s\"",
         &[
-            "19:8: unknown mode \"Insert\", allowed: rewrite, insert, hash",
+            "19:8: unknown mode \"Insert\", did you mean \"insert\"?",
             "21:8: bad hash \"x\", allowed: client, path, header NAME, cookie NAME",
             "22:10: unknown sticky \"always\", allowed: prefer, strict",
             "23:8: bad path \"a\", allowed is '/' and then at most 63 visible ASCII without ;",
             "24:10: bad domain \".\", allowed is a host name without a dot before it, and no address",
-            "25:13: unknown same_site \"Lax\", allowed: strict, lax, none",
+            "25:13: unknown same_site \"Lax\", did you mean \"lax\"?",
             "26:11: bad max_age \"0s\", allowed is a time from 1s to 9600h such as \"10s\"",
         ],
     ),

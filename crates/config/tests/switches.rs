@@ -33,10 +33,10 @@ fn mistakes(text: &str) -> Vec<String> {
 #[test]
 fn switches_and_their_services() {
     assert_eq!(good(&switched("")).switches, []);
-    assert_eq!(good(&switched("")).check_line(), "ok: 2 nodes, 1 pool, 2 services, 3 routes");
+    assert_eq!(good(&switched("")).summary(), "2 nodes, 1 pool, 2 services, 3 routes");
     let one = good(&switched("[[switch]]\nname = \"s1\""));
     assert_eq!(one.switches, [Switch { name: "s1".into(), services: vec![0, 1] }]);
-    assert_eq!(one.check_line(), "ok: 2 nodes, 1 pool, 2 services, 3 routes, 1 switch");
+    assert_eq!(one.summary(), "2 nodes, 1 pool, 2 services, 3 routes, 1 switch");
 
     // A name may be that of a node, and of a pool or a service, too; the order in a list means nothing.
     let more = good(&switched(
@@ -44,7 +44,7 @@ fn switches_and_their_services() {
          services = [\"api\"]\n[[switch]]\nname = \"s3\"",
     ));
     assert_eq!(switches(&more), [("n1", &[0, 1][..]), ("shop", &[1]), ("s3", &[0, 1])]);
-    assert_eq!(more.check_line(), "ok: 2 nodes, 1 pool, 2 services, 3 routes, 3 switches");
+    assert_eq!(more.summary(), "2 nodes, 1 pool, 2 services, 3 routes, 3 switches");
 
     let each = "[[switch]]\nname = \"a\"\nservices = [\"api\"]\n[[switch]]\nname = \"b\"\n\
                 services = [\"shop\"]";
@@ -87,14 +87,21 @@ fn hidden_nodes() {
 #[test]
 fn mistakes_in_switches() {
     let rows: &[(&str, &[&str])] = &[
-        ("[[switch]]\nservices = [\"api\"]", &["40:1: missing field `name`"]),
+        ("[[switch]]\nservices = [\"api\"]", &["40:1: key \"name\" is missing, a text in quotes is needed"]),
         (
             "[[switch]]\nname = \"s1\"\nservice = \"api\"",
-            &["42:1: unknown field `service`, expected `name` or `services`"],
+            &[
+                "19:8: no switch serves service \"shop\", at least one has to: s1",
+                "42:1: unknown key \"service\", did you mean \"services\"?",
+                "42:11: services is a text, allowed is a list",
+            ],
         ),
         (
             "[[switch]]\nname = \"s1\"\nservices = \"api\"",
-            &["42:12: invalid type: string \"api\", expected a sequence"],
+            &[
+                "19:8: no switch serves service \"shop\", at least one has to: s1",
+                "42:12: services is a text, allowed is a list",
+            ],
         ),
         (
             "[[switch]]\nname = \"S 1\"\n[[switch]]\nname = \"s2\"\n[[switch]]\nname = \"s2\"",
@@ -181,16 +188,17 @@ fn texts_that_are_no_delegate() {
         let what = format!("bad above {bad:?}, allowed is a size from 1B to 1GiB such as \"16KiB\"");
         assert_eq!(mistakes(&delegating(&format!("{{ above = {bad:?} }}"))), [format!("16:22: {what}")]);
     }
-    let rows = [
-        ("7", "16:12: invalid type: integer `7`, expected a string or a table"),
-        ("[\"all\"]", "16:12: invalid type: sequence, expected a string or a table"),
-        ("{}", "16:12: missing field `above`"),
-        ("{ below = \"1KiB\" }", "16:14: unknown field `below`, expected `above`"),
-        ("{ above = \"1KiB\", share = \"1%\" }", "16:30: unknown field `share`, expected `above`"),
-        ("{ above = 1024 }", "16:22: invalid type: integer `1024`, expected a string"),
+    let missing = "16:12: key \"above\" is missing, a text in quotes is needed";
+    let rows: [(&str, &[&str]); 6] = [
+        ("7", &["16:12: delegate is a number, allowed is a text in quotes or a table"]),
+        ("[\"all\"]", &["16:12: delegate is a list, allowed is a text in quotes or a table"]),
+        ("{}", &[missing]),
+        ("{ below = \"1KiB\" }", &[missing, "16:14: unknown key \"below\", allowed: above"]),
+        ("{ above = \"1KiB\", share = \"1%\" }", &["16:30: unknown key \"share\", allowed: above"]),
+        ("{ above = 1024 }", &["16:22: above is a number, allowed is a text in quotes"]),
     ];
     for (value, expected) in rows {
-        assert_eq!(mistakes(&delegating(value)), [expected]);
+        assert_eq!(mistakes(&delegating(value)), expected);
     }
 }
 

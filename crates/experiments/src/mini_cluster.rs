@@ -309,6 +309,7 @@ impl Report for Results {
                 .collect(),
         });
         Some(Plot::Lines(Lines {
+            title: "Requests split between connection servers (CS) and data servers (DS)".to_owned(),
             x_title: "file, KiB",
             y_title: "requests/s, part of as many servers'",
             is_logarithmic: false,

@@ -283,6 +283,7 @@ impl Report for Results {
             points,
         };
         Some(Plot::Lines(Lines {
+            title: "Clients with a shim that leave acknowledgments out".to_owned(),
             x_title: "acknowledgments left out in a row, at most",
             y_title: "times that without a shim",
             is_logarithmic: false,

@@ -222,6 +222,7 @@ impl Report for Results {
             NODES.into_iter().filter_map(point).collect()
         };
         Some(Plot::Lines(Lines {
+            title: "Requests and CPU time of the connection server (CS) over data servers".to_owned(),
             x_title: "data servers",
             y_title: "times one data server's requests/s; CPUs",
             is_logarithmic: false,

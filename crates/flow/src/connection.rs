@@ -156,21 +156,20 @@ impl Connection {
         self.acknowledged.is_some() || self.repeated.at > self.born
     }
 
-    /// Takes the mark of a later entry of the same node; true if it has moved.
-    pub fn catch_up(&mut self, entry: &Entry) -> bool {
+    /// Takes the mark of a later entry of the same node, and what is held before it; None if the mark does not move.
+    pub fn catch_up(&mut self, entry: &Entry) -> Option<Vec<HeldPacket>> {
         let is_same = (entry.node, entry.generation) == (self.entry.node, self.entry.generation);
-        let moves = is_same && entry.mark.is_newer(&self.entry.mark);
-        if moves {
-            self.entry = *entry;
-            self.held.take_until(entry.mark.next);
+        if !is_same || !entry.mark.is_newer(&self.entry.mark) {
+            return None;
         }
-        moves
+        self.entry = *entry;
+        Some(self.held.take_until(entry.mark.next))
     }
 
-    /// Takes the mark that its node says if it is further on; true if it has moved.
-    pub fn catch_up_with_node(&mut self, said: &Entry) -> bool {
+    /// The entry with the mark that its node says.
+    pub fn entry_at(&self, said: &Entry) -> Entry {
         let mark = Mark { turn: self.entry.mark.turn, ..said.mark };
-        self.catch_up(&Entry { mark, generation: self.entry.generation, ..*said })
+        Entry { mark, generation: self.entry.generation, ..*said }
     }
 
     /// Takes the server's decision about the protocol that the last request asks for; true if its node says so.

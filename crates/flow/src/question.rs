@@ -17,6 +17,8 @@ pub struct Question {
     /// The adoption before which nodes are to accept no other one. None where this switch is alone, and where the client
     /// may be anybody.
     pub next: Generation,
+    /// Whether some of the nodes were not asked, because their clocks are not known yet.
+    pub is_unsent: bool,
 }
 
 impl Question {

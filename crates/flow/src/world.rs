@@ -107,7 +107,8 @@ pub trait World {
         state: &FlowState,
         packet: (&TcpView, &[u8]),
     );
-    /// Sends PROBEs to the nodes of the question that are not dead; false if the budget is used up.
+    /// Sends PROBEs to the nodes of the question that are not dead, as far as their clocks are known; false if the budget is
+    /// used up.
     fn seek(&mut self, question: &mut Question, packet: (&TcpView, &[u8])) -> bool;
     /// Sends the client a packet.
     fn to_client(&mut self, packet: &[u8]);

@@ -1,5 +1,5 @@
 //! Documents of the lab's servers: a tree of files with the same names and contents, times and inodes on
-//! every node, and one file, `node`, that differs.
+//! every node, and two files, `node` and `index.html`, that differ.
 
 use std::fs;
 use std::io;
@@ -45,9 +45,16 @@ pub(crate) fn add(lab: &Path, name: &str, content: &[u8]) -> Result<()> {
 pub(crate) fn root_of(lab: &Path, node: &str) -> Result<PathBuf> {
     let root = lab.join(ROOTS).join(node);
     link_tree(&lab.join(SHARED), &root)?;
-    let own = root.join("node");
-    fs::write(&own, node).doing(|| format!("write {}", own.display()))?;
+    for (name, text) in [("node", node.to_owned()), ("index.html", page_of(node))] {
+        let own = root.join(name);
+        fs::write(&own, text).doing(|| format!("write {}", own.display()))?;
+    }
     Ok(root)
+}
+
+/// The page at `/`, for browsers.
+fn page_of(node: &str) -> String {
+    format!("<!DOCTYPE html>\n<title>{node}</title>\n<h1>{node}</h1>\n<p>A server of a Switchback lab.</p>\n")
 }
 
 /// Makes `to` a tree of hard links to the files of `from`, because servers make entity tags from inode, time and size.

@@ -221,6 +221,15 @@ impl Host {
         self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, attached))
     }
 
+    /// Turns GRO at the bridge's port on or off. With it on, or with an XDP program, the port takes what XDP redirects to
+    /// the host's interface; a veth has neither as `ip link add` makes it.
+    pub fn set_gro_port(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        self.links()
+            .iter()
+            .try_for_each(|link| self.net().tool(&["ethtool", "-K", &link.port, "gro", state], "").map(drop))
+    }
+
     /// The namespace of the bridges.
     pub(crate) fn net(&self) -> &NetNs {
         &self.net

@@ -21,6 +21,8 @@ use crate::error::{Doing, Error, Result};
 
 /// Time between SIGTERM and SIGKILL.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
+/// Time until SIGTERM is sent again: an agent whose node has connections ends in order only when told twice.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 const LOG_TAIL_LINES: usize = 20;
 
 /// A process in a host. The handle may be cloned and dropped freely: the process ends when it is stopped or its lab is
@@ -83,13 +85,15 @@ impl Process {
         self.lock_child().wait().doing(|| format!("wait for {}", self.name()))
     }
 
-    /// Sends SIGTERM, after five seconds SIGKILL, and waits for the end.
+    /// Sends SIGTERM, after a second again, after five more SIGKILL, and waits for the end.
     pub fn stop(&self) -> Result<ExitStatus> {
-        self.signal(Signal::SIGTERM)?;
-        match self.wait_timeout(GRACE)? {
-            Some(status) => Ok(status),
-            None => self.kill(),
+        for patience in [AGAIN, GRACE] {
+            self.signal(Signal::SIGTERM)?;
+            if let Some(status) = self.wait_timeout(patience)? {
+                return Ok(status);
+            }
         }
+        self.kill()
     }
 
     /// Waits for the end; `None` if the process still runs after `timeout`.

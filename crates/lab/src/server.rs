@@ -1,7 +1,7 @@
 //! Real servers on a host: unmodified nginx, Apache and Caddy with configurations of the lab.
 //!
 //! All serve the same tree: `/small`, `/1m`, documents of [`Lab::add_document`](crate::Lab::add_document), and `/node`,
-//! whose body is the host's name. All responses have the header `X-Node` with the host's name.
+//! whose body is the host's name; a page at `/` shows it, too. All responses have the header `X-Node` with the host's name.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -133,7 +133,7 @@ impl Host {
     pub fn server(&self, kind: ServerKind, options: &ServerOptions) -> Result<Server> {
         let (word, configuration): (_, fn(&str, &Files, &ServerOptions) -> String) = match kind {
             ServerKind::Nginx => ("nginx", nginx_configuration),
-            ServerKind::Apache => ("apache", apache_configuration),
+            ServerKind::Apache => ("apache", apache_with_index),
             ServerKind::Caddy => ("caddy", caddy_configuration),
         };
         self.start_server(
@@ -341,6 +341,12 @@ MaxSpareThreads {threads}
         threads = options.workers * 25,
         extra = options.extra,
     )
+}
+
+/// Apache needs a module for the page at `/`, which would keep requests from what is behind other Apaches of the lab.
+fn apache_with_index(host: &str, files: &Files, options: &ServerOptions) -> String {
+    let index = "DirectoryIndex index.html\n<Files index.html>\n    ForceType text/html\n</Files>\n";
+    apache_configuration(host, files, options) + &apache_modules(&["dir"]) + index
 }
 
 fn caddy_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {

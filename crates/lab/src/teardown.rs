@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::cgroup;
 use crate::error::{Doing, Error, Result};
 use crate::netns;
-use crate::process::{GRACE, Process, open_pidfd, wait_readable};
+use crate::process::{AGAIN, GRACE, Process, open_pidfd, wait_readable};
 use crate::state::{self, LabInfo};
 
 /// Time after SIGKILL for which a process's end is awaited.
@@ -130,7 +130,7 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Ends all processes in the namespaces: SIGTERM, after five seconds SIGKILL. Repeats until none is left, because a
+/// Ends all processes in the namespaces: SIGTERM each second, after five seconds SIGKILL. Repeats until none is left, because a
 /// process may have forked meanwhile.
 fn end_processes(namespaces: &[String]) -> Result<()> {
     let start = Instant::now();
@@ -145,7 +145,7 @@ fn end_processes(namespaces: &[String]) -> Result<()> {
             return Err(Error::Timeout { waiting_for, after: elapsed, log: String::new() });
         }
         let (signal, patience) = match GRACE.checked_sub(elapsed) {
-            Some(left) if !left.is_zero() => (Signal::SIGTERM, left),
+            Some(left) if !left.is_zero() => (Signal::SIGTERM, left.min(AGAIN)),
             _ => (Signal::SIGKILL, KILL_PATIENCE),
         };
         // The pidfd comes first: if it can be opened and the pid is still in the namespace, it is the right process.

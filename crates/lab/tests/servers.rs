@@ -73,6 +73,8 @@ fn serves(kind: ServerKind) -> Result<()> {
         Ok(tag.unwrap_or_else(|| panic!("no ETag in {headers}")).to_owned())
     };
     assert_eq!(header(0, 80)?, header(1, 8080)?);
+    let page = get(client, lab.node(1).ipv4().into(), 8080, "/", &["-i"])?;
+    assert!(page.contains("text/html") && page.contains("<title>node1</title>"), "{page}");
 
     server.stop()?;
     assert!(get(client, lab.node(0).ipv4().into(), 80, "/node", &[]).is_err());

@@ -24,6 +24,7 @@
 #include "counters.h"
 #include "decap.h"
 #include "direct.h"
+#include "facts.h"
 #include "flow.h"
 #include "handoff.h"
 #include "intake.h"
@@ -278,6 +279,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         }
         if (!flow || flow->state != SB_OWN_OPEN || facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
+        acknowledge(flow, h, facts.snd_una);
         if (take_in(flow, h, &facts) != INTAKE_TAKE)
                 return drop(SB_NODE_DROP_BEYOND);
         if (h->option.flags & SB_DIRECT_ASK && come_again(skb, SKB_MARK_HEARD))

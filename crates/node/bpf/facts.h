@@ -17,6 +17,7 @@
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
+#include "received.h"
 
 /* The first byte of the next response leaves. */
 static __always_inline void fact_begins(struct sb_owned *flow, __u32 seq)
@@ -50,22 +51,21 @@ static __always_inline int is_wanted(const struct sb_owned *flow)
 }
 
 /*
- * The response to request `number` has ended before sequence number `end`. The next response's turn begins.
+ * Tells of the response that ended last. Not inlined: its callers have no stack to spare.
  */
-static __always_inline void tell_fact(struct sb_owned *flow, const struct sb_flow *key, __u16 number,
-                                      __u16 status, __u32 end)
+static __noinline int tell_fact(struct sb_owned *flow, const struct sb_flow *key)
 {
-        __u64 now = clock_us(), before = flow->turn_us;
+        const struct sb_ended *ended = &flow->ended;
         struct sb_seen *seen;
         struct sb_fact *fact;
 
-        flow->turn_us = now;
-        if (!is_wanted(flow))
-                return;
+        if (!flow->ended.status)
+                return 0;
         seen = bpf_ringbuf_reserve(&facts, sizeof(*seen), 0);
         if (!seen) {
                 count(SB_NODE_FACT_LOST);
-                return;
+                flow->ended.status = 0;
+                return 0;
         }
         fact = &seen->fact;
         sb_copy_v6(seen->switch_address, flow->switch_address);
@@ -74,16 +74,51 @@ static __always_inline void tell_fact(struct sb_owned *flow, const struct sb_flo
         fact->client_port = key->client_port;
         fact->vip_port = key->vip_port;
         fact->origin = bpf_htonl(flow->origin);
-        fact->request = bpf_htons(number);
-        fact->status = bpf_htons(status);
+        fact->request = bpf_htons(ended->number);
+        fact->status = bpf_htons(ended->status);
         fact->end = SB_END_COMPLETE;
         __builtin_memset(fact->reserved, 0, sizeof(fact->reserved));
-        fact->head_bytes = bpf_htonl(flow->head_bytes);
-        fact->first_byte_us = bpf_htonl(flow->first_byte_us);
-        fact->duration_us = bpf_cpu_to_be64(now - before);
-        fact->bytes = bpf_cpu_to_be64(fact_bytes(flow, end));
+        fact->head_bytes = bpf_htonl(ended->head_bytes);
+        fact->first_byte_us = bpf_htonl(ended->first_byte_us);
+        fact->duration_us = bpf_cpu_to_be64(ended->duration_us);
+        fact->bytes = bpf_cpu_to_be64(ended->bytes);
         bpf_ringbuf_submit(seen, BPF_RB_NO_WAKEUP);
+        flow->ended.status = 0;
         count(SB_NODE_FACT);
+        return 0;
+}
+
+/*
+ * The response to request `number` has ended before sequence number `end`. The next response's turn begins. It is told of
+ * when its client has acknowledged it; an earlier one, to a client that asks ahead, is told of now.
+ */
+static __always_inline void fact_ends(struct sb_owned *flow, const struct sb_flow *key, __u16 number,
+                                      __u16 status, __u32 end)
+{
+        __u64 now = clock_us(), before = flow->turn_us;
+
+        tell_fact(flow, key);
+        flow->turn_us = now;
+        if (!is_wanted(flow))
+                return;
+        flow->ended.bytes = fact_bytes(flow, end);
+        flow->ended.duration_us = now - before;
+        flow->ended.end = end;
+        flow->ended.head_bytes = flow->head_bytes;
+        flow->ended.first_byte_us = flow->first_byte_us;
+        flow->ended.number = number;
+        flow->ended.status = status;
+}
+
+/* Notes what the client's packet acknowledges; all before `before` was acknowledged already. */
+static __always_inline void acknowledge(struct sb_owned *flow, const struct handoff *h, __u32 before)
+{
+        if (!(h->tcp_flags & SB_TCP_ACK))
+                return;
+        if ((__s32)(h->ack - before) > 0)
+                count(SB_NODE_ACKNOWLEDGED);
+        if (flow->ended.status && (__s32)(h->ack - flow->ended.end) >= 0)
+                tell_fact(flow, &h->flow);
 }
 
 #endif

@@ -163,7 +163,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                         flow->keeps = 0;
                 flow->responses = number;
                 tell_size(flow, number, end);
-                tell_fact(flow, walk->key, number, w->framing.status, end);
+                fact_ends(flow, walk->key, number, w->framing.status, end);
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
                 load_response();

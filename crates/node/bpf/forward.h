@@ -15,6 +15,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "facts.h"
 #include "framing.h"
 #include "generation.h"
 #include "handoff.h"
@@ -200,6 +201,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         }
         if (is_owned(flow, h)) {
                 note_switch(flow, h);
+                acknowledge(flow, h, facts.snd_una);
                 switch (take_in(flow, h, &facts)) {
                 case INTAKE_TAKE:
                         break;

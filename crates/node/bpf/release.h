@@ -10,6 +10,7 @@
 #include "again.h"
 #include "counters.h"
 #include "decap.h"
+#include "facts.h"
 #include "framing.h"
 #include "generation.h"
 #include "handoff.h"
@@ -183,6 +184,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->tsval = clock_of(&facts);
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         load_end(flow, before);
+        tell_fact(flow, &h->flow);
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);

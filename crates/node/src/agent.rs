@@ -1,22 +1,29 @@
 //! Start, event loop, reload and shutdown of the node agent.
 
+mod ending;
+
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use switchback_config::{Cluster, Diagnostic};
 use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::events;
 use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{
-    Doing, Error, Facts, Result, Signals, checks, interface, monotonic_ns, netns_cookie, tell_ready,
+    Doing, Error, Facts, Follower, Result, Signals, checks, interface, monotonic_ns, netns_cookie, tell_ready,
 };
 use switchback_status::node::NodeStatus;
+use switchback_survey::Responder;
+use switchback_wire::switches::Software;
 use switchback_wire::{
     NodeCounter, SB_GENEVE_PORT, address_bytes, sb_flow, sb_listening_switch, sb_node_settings,
 };
@@ -36,6 +43,9 @@ use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::stalled::{Probing, window_probe};
 use crate::switches::Relay;
+use crate::watch::Watch;
+
+use ending::End;
 
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "node";
@@ -59,9 +69,12 @@ pub struct Options {
     pub name: String,
     /// Interface for handoff packets and responses.
     pub interface: String,
+    /// The server of `[admin]`.
+    pub admin: Arc<dyn Follower<Cluster>>,
 }
 
-/// Runs the agent until SIGTERM or SIGINT. Prints `ready` to stderr once flows can be handed over.
+/// Runs the agent until SIGTERM or SIGINT, which hand the node's connections over first. Logs `ready` once flows can be
+/// handed over.
 pub fn run(options: Options) -> Result<()> {
     start_and_serve(options, None)
 }
@@ -82,18 +95,19 @@ pub trait SwitchHere {
 
 /// `switch` is the switch in the same process.
 fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
-    let mut plan = Plan::load(&options.config, &options.name)?;
+    let (mut plan, _) = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
     let found = checks::check_node(&facts, &service_ports(&plan.cluster), &plan.own_ports());
     checks::refuse_fatal(&found)?;
     for finding in found.iter().filter_map(|check| check.as_ref().err()) {
-        eprintln!("warning: {finding}");
+        log::warn!("{finding}");
     }
     let mut signals = Signals::take()?;
     let mut control = ControlServer::bind(ROLE, &options.interface)?;
+    options.admin.prepare(&plan.cluster)?();
     // A switch on the same machine has bound the port.
-    let _port = if plan.beside_switch { None } else { Some(hold_port(&plan.address)?) };
+    let port = if plan.beside_switch { None } else { Some(hold_port(&plan.address)?) };
     let sender = Sender::open()?;
     let index = interface::index(&options.interface)?;
     let mut loopback = Loopback::open()?;
@@ -131,14 +145,29 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let reporting = started.and_then(|()| {
         let mut checks = Checks::new()?;
         checks.set(plan.checks())?;
-        Ok((checks, Reporter::new(plan.cluster.reports.interval)?))
+        let responder = Responder::start(port.into_iter().collect(), &plan.cluster.key_bytes())?;
+        Ok((checks, Reporter::new(plan.cluster.reports.interval)?, responder))
     });
     let (ended, mut loopback, programs, guards, drains) = match reporting {
-        Ok((checks, reporter)) => {
+        Ok((checks, reporter, responder)) => {
             let drain = Drain { on: draining, by_command };
             tls.set_draining(draining);
-            let mut agent =
-                Agent { options, plan, programs, guards, loopback, checks, reporter, sender, drain, tls };
+            let watch = Watch::default();
+            let mut agent = Agent {
+                options,
+                plan,
+                programs,
+                guards,
+                loopback,
+                checks,
+                reporter,
+                sender,
+                drain,
+                tls,
+                watch,
+                responder,
+                ends_by: None,
+            };
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
             (ended, agent.loopback, agent.programs, agent.guards, agent.drain.on)
         }
@@ -146,6 +175,9 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     };
     if let Some(switch) = switch {
         switch.end();
+    }
+    if matches!(ended, Ok(End::Leaves)) {
+        return Ok(());
     }
     // The addresses go first, because without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
@@ -155,7 +187,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
         false => Ok(()),
     };
     let programs = programs.remove(pins);
-    ended.and(addresses).and(saved).and(programs)
+    ended.map(drop).and(addresses).and(saved).and(programs)
 }
 
 struct Agent<'obj> {
@@ -169,6 +201,10 @@ struct Agent<'obj> {
     sender: Sender,
     drain: Drain,
     tls: TlsEndpoint,
+    watch: Watch,
+    responder: Responder,
+    /// When the agent ends at the latest, once it was told to.
+    ends_by: Option<Instant>,
 }
 
 /// State of what the agent and the switches exchange, beside records.
@@ -188,14 +224,14 @@ struct Drain {
 }
 
 impl Agent<'_> {
-    /// Runs until a signal ends the agent.
+    /// Runs until a signal ends the agent, and its connections are gone or left to the programs.
     fn serve(
         &mut self,
         signals: &mut Signals,
         control: &mut ControlServer,
         pins: &PinDir,
         switch: Option<&dyn SwitchHere>,
-    ) -> Result<()> {
+    ) -> Result<End> {
         let records = Records::new(epoch());
         let rings = records.rings(&self.programs)?;
         let probing = Probing::new(Instant::now(), self.programs.counter(NodeCounter::TakenOver)?);
@@ -206,7 +242,7 @@ impl Agent<'_> {
             1 => "1 VIP".to_owned(),
             count => format!("{count} VIPs"),
         };
-        eprintln!("node {name} ready on {interface}: {vips}");
+        log::info!("node {name} ready on {interface}: {vips}");
         match switch {
             // The switch reports readiness for both.
             Some(switch) => switch.begin(self.programs.to_switch()?),
@@ -236,23 +272,33 @@ impl Agent<'_> {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
                 self.report()?;
+                self.reporter.watch(&mut self.watch, &self.plan, &self.checks, self.drain.on);
+                let plan = &self.plan;
+                let look = || switchback_tls::certificate_warnings(&plan.cluster, &[plan.address]);
+                events::log_all(&self.watch.certificates(Instant::now(), look));
+                if self.watch.drops_are_due(Instant::now()) {
+                    events::log_all(&self.watch.drops(|counter| self.programs.counter(counter))?);
+                }
+                if let Some(end) = self.can_end()? {
+                    return Ok(end);
+                }
             }
             if self.checks.have_changed() {
                 self.report()?;
             }
             control.accept_and_serve(|request| self.answer(request))?;
             let wishes = signals.arrived();
-            if wishes.end {
-                return Ok(());
+            if wishes.end
+                && let Some(end) = self.told_to_end()?
+            {
+                return Ok(end);
             }
             if wishes.reopen {
                 self.tls.reopen_log();
             }
             if wishes.reload {
-                match self.reload() {
-                    Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
-                    Err(error) => eprintln!("not reloaded: {error}"),
-                }
+                // The result is in the log.
+                let _ = self.reload();
             }
         }
     }
@@ -334,8 +380,10 @@ impl Agent<'_> {
             }
             let on = switch.drain != 0;
             match self.set_drain(Drain { on, by_command: on }) {
-                Ok(lines) => lines.iter().for_each(|line| eprintln!("switch {address}: {line}")),
-                Err(error) => eprintln!("the order of switch {address} is not carried out: {error}"),
+                Ok(lines) => {
+                    lines.iter().for_each(|line| log::info!("by command at switch {address}: {line}"))
+                }
+                Err(error) => log::error!("the order of switch {address} is not carried out: {error}"),
             }
         }
     }
@@ -349,8 +397,11 @@ impl Agent<'_> {
     fn status(&mut self) -> Result<NodeStatus> {
         let counters = self.programs.counters()?.into_iter();
         let (log_lines, log_lost) = self.tls.log_counts();
+        let software = Software::with(self.plan.cluster.hash);
         let mut status = NodeStatus {
             name: self.options.name.clone(),
+            version: software.version().unwrap_or_default(),
+            config: software.config_digits().unwrap_or_default(),
             interface: self.options.interface.clone(),
             pid: std::process::id(),
             address: Some(self.plan.address),
@@ -361,6 +412,7 @@ impl Agent<'_> {
             log_lines,
             log_lost,
             counters: counters.map(|(name, count)| (name.into(), count)).collect(),
+            events: events::recent(),
             ..NodeStatus::default()
         };
         self.reporter.status(&self.plan, &self.checks, &self.programs, &mut status)?;
@@ -374,6 +426,7 @@ impl Agent<'_> {
             return Err(Error::new(format!("this is node {name}, not {node}")));
         }
         let lines = self.set_drain(Drain { on, by_command: on })?;
+        lines.iter().for_each(|line| log::info!("by command: {line}"));
         if !on && self.plan.drain && !lines.is_empty() {
             let again = "the configuration says drain = true, which the next reload goes by".to_owned();
             return Ok([lines, vec![again]].concat());
@@ -401,9 +454,15 @@ impl Agent<'_> {
         }])
     }
 
-    /// Reads the configuration again and applies it completely or not at all; the result has one line per change.
+    /// Reads the configuration again, applies it completely or not at all, and logs that; the result has one line per
+    /// change.
     fn reload(&mut self) -> Result<Vec<String>> {
-        let mut new = Plan::load(&self.options.config, &self.options.name)?;
+        events::log_reload(self.try_reload())
+    }
+
+    /// Returns the changes and the warnings.
+    fn try_reload(&mut self) -> Result<(Vec<String>, Vec<Diagnostic>)> {
+        let (mut new, warnings) = Plan::load(&self.options.config, &self.options.name)?;
         new.beside_switch = self.plan.beside_switch;
         if new.address != self.plan.address {
             return Err(Error::new(format!(
@@ -412,6 +471,8 @@ impl Agent<'_> {
             ))
             .remedy("that needs a restart"));
         }
+        let admin = Arc::clone(&self.options.admin);
+        let serve_admin = admin.prepare(&new.cluster)?;
         let drain = Drain { on: new.drain || self.drain.by_command, ..self.drain };
         let settings = settings(&new, &self.options.interface, drain.on)?;
         if let Err(error) = self.apply(&new, &settings) {
@@ -423,14 +484,16 @@ impl Agent<'_> {
             return Err(error);
         }
         let lines = self.plan.cluster.diff(&new.cluster);
+        serve_admin();
         let old = std::mem::replace(&mut self.plan, new);
         self.drain = drain;
         self.tls.set_draining(drain.on);
         self.keep_only(&old, &self.plan.vips.clone())?;
+        self.responder.set_keys(&self.plan.cluster.key_bytes());
         self.checks.set(self.plan.checks())?;
         self.reporter.set_interval(self.plan.cluster.reports.interval)?;
         self.report()?;
-        Ok(lines)
+        Ok((lines, warnings))
     }
 
     /// Adds the new parts of a plan. A VIP is guarded before its address is added.
@@ -481,8 +544,8 @@ fn epoch() -> u32 {
     std::hash::RandomState::new().hash_one(std::process::id()) as u32
 }
 
-/// Binds the handoff port, so that nobody else uses it and the kernel rejects nothing that arrives there. Nothing is
-/// read from it, because the programs take handoff packets before they reach a socket.
+/// Binds the handoff port, so that nobody else uses it and the kernel rejects nothing that arrives there. The programs
+/// take handoff packets before they reach the socket, which gets questions of `switchback test`.
 fn hold_port(address: &IpAddr) -> Result<UdpSocket> {
     let port = SB_GENEVE_PORT as u16;
     UdpSocket::bind(SocketAddr::new(*address, port)).map_err(|error| match error.kind() {

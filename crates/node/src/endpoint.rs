@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::SupportedProtocolVersion;
-use switchback_config::{self as config, Action, Pool, Service, Tls, TlsVersion};
+use switchback_config::{self as config, Pool, Service, Tls, TlsVersion};
 use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
@@ -154,12 +154,7 @@ impl Plan {
 
     /// TLS services with a pool that contains this node.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
-        let is_ours = |service: &&Service| {
-            service.routes.iter().any(|route| match route.action {
-                Action::Pool(pool) => self.cluster.pools[pool].nodes.contains(&self.index),
-                Action::Redirect(_) => false,
-            })
-        };
+        let is_ours = |service: &&Service| self.cluster.nodes_of(service).any(|node| node == self.index);
         self.cluster
             .services
             .iter()

@@ -167,7 +167,7 @@ impl Outbox {
     }
 }
 
-/// Facts about the requests without a whole response when a flow ends.
+/// Facts about the requests without a whole, acknowledged response when a flow ends.
 fn unfinished(closed: &sb_closed) -> Vec<Fact> {
     let owned = &closed.owned;
     let count = owned.requests.wrapping_sub(owned.responses);
@@ -203,7 +203,25 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
             first.end = if status == 101 || end == End::ByServer { End::Complete } else { end };
         }
     }
-    facts
+    unacknowledged(closed).into_iter().chain(facts).collect()
+}
+
+/// The fact about a response that was sent whole, and that the client has not acknowledged: it has not got it, or has
+/// gone before it could say so.
+fn unacknowledged(closed: &sb_closed) -> Option<Fact> {
+    let sb_closed { flow, owned, .. } = closed;
+    let ended = owned.ended;
+    (ended.status != 0).then(|| Fact {
+        flow: *flow,
+        origin: Seq(owned.origin),
+        request: ended.number,
+        status: Some(ended.status),
+        end: End::ByClient,
+        bytes: ended.bytes,
+        head_bytes: ended.head_bytes,
+        first_byte: Some(Duration::from_micros(ended.first_byte_us.into())),
+        duration: Duration::from_micros(ended.duration_us),
+    })
 }
 
 #[cfg(test)]
@@ -217,7 +235,7 @@ mod tests {
     use switchback_wire::handoff::OVERHEAD_V4;
     use switchback_wire::packet::TcpView;
     use switchback_wire::records::read;
-    use switchback_wire::{sb_flow, sb_key, sb_owned};
+    use switchback_wire::{sb_ended, sb_flow, sb_key, sb_owned};
 
     const KEY: sb_key = sb_key { k0: 1, k1: 2 };
     const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 10));
@@ -371,6 +389,24 @@ mod tests {
         let head = in_state(SB_FRAMING_HEAD, 20);
         let facts = unfinished(&closed(sb_end::SB_END_SERVER, head, 12, 0));
         assert_eq!((facts[0].status, facts[0].bytes), (None, 12));
+    }
+
+    #[test]
+    fn a_response_that_was_not_acknowledged_is_not_complete() {
+        let mut closed = closed(sb_end::SB_END_SERVER, Framing::default(), 0, 0);
+        let ended = sb_ended {
+            bytes: 900,
+            duration_us: 70,
+            head_bytes: 100,
+            first_byte_us: 40,
+            number: 3,
+            status: 200,
+            ..Default::default()
+        };
+        closed.owned = sb_owned { requests: 3, ended, ..closed.owned };
+        let [fact] = unfinished(&closed)[..] else { panic!("one request is open") };
+        assert_eq!((fact.request, fact.status, fact.bytes, fact.end), (3, Some(200), 900, End::ByClient));
+        assert_eq!((fact.head_bytes, fact.duration), (100, Duration::from_micros(70)));
     }
 
     #[test]

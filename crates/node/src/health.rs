@@ -170,6 +170,12 @@ impl Checks {
         Some(running.history().health)
     }
 
+    /// The last error of a listener's check, if it is down.
+    pub(crate) fn last_error(&self, listener: &PoolListener) -> Option<String> {
+        let history = self.running.iter().find(|running| running.listener == *listener)?.history();
+        history.error.clone().filter(|_| history.health == Health::Down)
+    }
+
     /// All checks for the status; `name` maps pool indices to names.
     pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<HealthStatus> {
         let one = |running: &RunningCheck| {

@@ -6,6 +6,7 @@
 //! so from drawing its traffic away from the switch. Programs and maps are therefore pinned (`programs`): a node
 //! whose agent was killed goes on adopting flows, and the next agent takes over without losing a packet.
 
+mod acknowledged;
 mod addresses;
 mod agent;
 mod clients;
@@ -33,6 +34,7 @@ mod sized;
 mod skeleton;
 mod stalled;
 mod switches;
+mod watch;
 mod window;
 
 pub use agent::{Options, ROLE, SwitchHere, run, run_beside_switch};

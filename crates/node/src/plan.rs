@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Cluster, Node, Server, Service};
-use switchback_runtime::{Error, boot_number};
+use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Server, Service};
+use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
@@ -53,11 +53,13 @@ pub(crate) struct PoolListener {
 }
 
 impl Plan {
-    /// Reads the file and finds the node in it.
-    pub(crate) fn load(config: &Path, name: &str) -> Result<Plan, Error> {
-        let cluster = switchback_config::load(config)
+    /// Reads the file and finds the node in it. Logs the warnings about the file, which are also returned.
+    pub(crate) fn load(config: &Path, name: &str) -> Result<(Plan, Vec<Diagnostic>), Error> {
+        let Checked { cluster, warnings } = switchback_tls::check(config, &interface::all_addresses()?)
             .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
-        Plan::new(cluster, name)
+        let plan = Plan::new(cluster, name)?;
+        events::log_warnings(&warnings);
+        Ok((plan, warnings))
     }
 
     fn new(cluster: Cluster, name: &str) -> Result<Plan, Error> {
@@ -104,6 +106,19 @@ impl Plan {
     /// Kind of a VIP on this machine: `SB_VIP_*`.
     pub(crate) fn kind_of(&self, vip: IpAddr) -> u32 {
         if self.beside_switch && self.switched.contains(&vip) { SB_VIP_SWITCHED } else { SB_VIP_HELD }
+    }
+
+    /// Whether each pool of this node has another node, unless the configuration drains that.
+    pub(crate) fn has_others(&self) -> bool {
+        let is_other = |index: &usize| *index != self.index && !self.cluster.nodes[*index].drain;
+        let pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
+        pools.into_iter().all(|pool| pool.nodes.iter().any(is_other))
+    }
+
+    /// Whether the agent itself ends the connections at this VIP.
+    pub(crate) fn ends_tls(&self, vip: SocketAddr) -> bool {
+        let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip));
+        service.is_some_and(|service| service.tls.is_some())
     }
 
     /// Address of a VIP's server; None if it has no IP address.

@@ -7,9 +7,9 @@
 mod clients;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
+use switchback_runtime::programs::{Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
@@ -94,7 +94,7 @@ impl<'obj> Programs<'obj> {
             places.push((&programs.switchback_loopback, "loopback", LOOPBACK, loopback));
         }
         for (program, name, interface, index) in places {
-            let link = attach_or_replace(program, &pins.link_path(name), index);
+            let link = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
             let doing = || format!("attach the program switchback_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }
@@ -109,7 +109,7 @@ impl<'obj> Programs<'obj> {
     /// Attaches a guard, which drops packets to VIPs on another interface. None if the interface has gone meanwhile.
     pub(crate) fn guard(&self, pins: &PinDir, index: u32) -> Result<Option<Link>> {
         let program = &self.skeleton.progs.switchback_guard;
-        match attach_or_replace(program, &Self::guard_path(pins, index), index) {
+        match attach_or_replace(program, &Self::guard_path(pins, index), index, Place::Last) {
             Err(_) if interface::name(index).is_none() => Ok(None),
             link => {
                 link.map(Some).doing(|| format!("attach the program switchback_guard to interface {index}"))
@@ -216,6 +216,21 @@ impl<'obj> Programs<'obj> {
         };
         maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
         Ok(walked)
+    }
+
+    /// Number of flows that this node has, including those being adopted, by VIP.
+    pub(crate) fn flows_by_vip(&self) -> Result<HashMap<SocketAddr, usize>> {
+        let mut counts = HashMap::new();
+        let count = |flow: &[u8], owned: &[u8]| {
+            let Some((flow, owned)) = read_from::<sb_flow>(flow).zip(read_from::<sb_owned>(owned)) else {
+                return;
+            };
+            if owned.state != sb_ownership::SB_OWN_RELEASED as u8 {
+                *counts.entry(flow.vip()).or_default() += 1;
+            }
+        };
+        maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
+        Ok(counts)
     }
 
     /// The keys of all flows that this node has or has had.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use switchback_runtime::events;
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
@@ -13,8 +14,9 @@ use switchback_status::node::{ListenerStatus, NodeStatus, READY};
 use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::switches::Software;
-use switchback_wire::{SB_VERSION, sb_listening_switch};
+use switchback_wire::{NodeCounter, SB_VERSION, sb_listening_switch};
 
+use crate::acknowledged::Acknowledgments;
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
@@ -23,9 +25,12 @@ use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;
 use crate::signer::Signer;
+use crate::watch::Watch;
 
 /// Time without HELLO after which a switch gets no more reports; a switch sends one each second.
 const HEARD_FOR: Duration = Duration::from_secs(3);
+/// The state of a listener whose first health check has not ended.
+const NOT_CHECKED: &str = "not checked yet";
 /// Interval of comparing the programs' sums with the flow map.
 const WALK: Duration = Duration::from_secs(10);
 
@@ -38,6 +43,8 @@ enum State {
     /// Counts as no listener, because it cannot adopt a flow.
     Mptcp,
     Unhealthy,
+    /// Counts as suspect.
+    Unacknowledged,
 }
 
 impl State {
@@ -47,6 +54,7 @@ impl State {
             State::Draining => Some(Reason::Draining),
             State::NoListener | State::Mptcp => Some(Reason::NoListener),
             State::Unhealthy => Some(Reason::Unhealthy),
+            State::Unacknowledged => Some(Reason::Unacknowledged),
         }
     }
 
@@ -57,6 +65,7 @@ impl State {
             State::NoListener => "nobody listens",
             State::Mptcp => "listens with MPTCP",
             State::Unhealthy => "unhealthy",
+            State::Unacknowledged => "nobody acknowledges responses",
         }
     }
 }
@@ -78,6 +87,7 @@ pub(crate) struct Reporter {
     /// Addresses, and the newest versions of the format that they know.
     switches: Vec<(IpAddr, u32)>,
     load: Load,
+    acknowledgments: Acknowledgments,
     walked: Option<Instant>,
     cpu: Cpu,
     cpu_share: u16,
@@ -93,6 +103,7 @@ impl Reporter {
             listeners: None,
             switches: Vec::new(),
             load: Load::default(),
+            acknowledgments: Acknowledgments::default(),
             walked: None,
             cpu: Cpu::default(),
             cpu_share: 0,
@@ -123,7 +134,9 @@ impl Reporter {
         if self.walked.is_none_or(|walked| now.duration_since(walked) >= WALK) {
             self.walk(programs)?;
         }
-        self.load.end_period(programs.load_sums()?);
+        let sums = programs.load_sums()?;
+        self.acknowledgments.look(now, sums.first_bytes, programs.counter(NodeCounter::Acknowledged)?);
+        self.load.end_period(sums);
         self.cpu_share = self.cpu.share(now);
         self.switches =
             listening(programs)?.into_iter().map(|(address, heard)| (address, heard.newest)).collect();
@@ -213,6 +226,7 @@ impl Reporter {
             _ => match health {
                 Some(Health::Unknown) => return None,
                 Some(Health::Down) => State::Unhealthy,
+                Some(Health::Up) | None if self.acknowledgments.are_missing() => State::Unacknowledged,
                 Some(Health::Up) | None => State::Ready,
             },
         })
@@ -231,19 +245,37 @@ impl Reporter {
         status.cpu = f64::from(self.cpu_share) / 1000.0;
         status.first_byte_us = self.load.first_byte().map(|time| time.as_micros() as u64);
         (status.switches, status.switch_versions) = self.switches.iter().copied().unzip();
-        let listeners = plan.listeners.iter().map(|listener| {
+        status.listeners = self.listeners(plan, checks, status.draining);
+        Ok(())
+    }
+
+    /// The listeners as last measured.
+    fn listeners(&self, plan: &Plan, checks: &Checks, draining: bool) -> Vec<ListenerStatus> {
+        let status = |listener: &PoolListener| {
             let queue = self.queue(listener.address);
-            let state = self.state(queue, checks.of(listener), status.draining);
+            let state = self.state(queue, checks.of(listener), draining);
             ListenerStatus {
                 pool: plan.cluster.pools[listener.pool].name.clone(),
                 address: Some(listener.address),
-                state: state.map_or("not checked yet", State::words).into(),
+                state: state.map_or(NOT_CHECKED, State::words).into(),
                 queue_len: queue.map(|queue| queue.len),
                 queue_limit: queue.map(|queue| queue.limit),
             }
-        });
-        status.listeners = listeners.collect();
-        Ok(())
+        };
+        plan.listeners.iter().map(status).collect()
+    }
+
+    /// Logs what has changed at servers and switches.
+    pub(crate) fn watch(&self, watch: &mut Watch, plan: &Plan, checks: &Checks, draining: bool) {
+        let mut events = watch.switches(self.switches.iter().map(|(address, _)| *address));
+        // A node that drains, or whose servers have not been checked, says nothing of them.
+        if !draining {
+            let errors = plan.listeners.iter().map(|listener| checks.last_error(listener));
+            let listeners = std::iter::zip(self.listeners(plan, checks, draining), errors);
+            events.extend(watch.servers(listeners.filter(|(listener, _)| listener.state != NOT_CHECKED)));
+        }
+        events.extend(watch.drain(draining, self.load.flows()));
+        events::log_all(&events);
     }
 }
 

@@ -14,9 +14,11 @@ use switchback_runtime::{Doing, Result};
 use switchback_wire::packet::{flags, segment, set_window};
 use switchback_wire::{Seq, read_from, sb_stalled};
 
-/// Time between walks over the sockets while more and more flows are taken over, or a multiple of the time that a walk takes.
+/// Time between walks over the sockets, or a multiple of the time that a walk takes.
 const REST: Duration = Duration::from_millis(200);
-const REST_FACTOR: u32 = 20;
+const REST_FACTOR: u32 = 5;
+/// How long after the last flow was taken over clients are asked, since a probe or its answer may be lost as well.
+const LASTS: Duration = Duration::from_secs(1);
 
 /// Runs `switchback_stalled` (bpf/stalled.h) on the sockets of this network namespace.
 pub(crate) fn read(program: &ProgramMut<'_>) -> Result<Vec<sb_stalled>> {
@@ -52,18 +54,20 @@ pub(crate) fn window_probe(stalled: &sb_stalled) -> (IpAddr, Vec<u8>) {
 pub(crate) struct Probing {
     /// Switches that are heard.
     heard: BTreeSet<IpAddr>,
-    /// The counter `taken_over` when clients were asked last.
+    /// The counter `taken_over` as it was seen last.
     taken_over: u64,
+    /// Until when clients are asked.
+    until: Instant,
     /// When they may be asked again.
     rested: Instant,
 }
 
 impl Probing {
     pub(crate) fn new(now: Instant, taken_over: u64) -> Probing {
-        Probing { heard: BTreeSet::new(), taken_over, rested: now }
+        Probing { heard: BTreeSet::new(), taken_over, until: now, rested: now }
     }
 
-    /// Whether to ask: flows have come by another switch since that was done last, or a switch has fallen silent.
+    /// Whether to ask: flows have come by another switch a moment ago, or a switch has fallen silent.
     pub(crate) fn is_due(
         &mut self,
         now: Instant,
@@ -72,11 +76,11 @@ impl Probing {
     ) -> bool {
         let before = std::mem::replace(&mut self.heard, heard.collect());
         let is_silent = !before.is_subset(&self.heard);
-        let is_due = is_silent || taken_over != self.taken_over && now >= self.rested;
-        if is_due {
+        if is_silent || taken_over != self.taken_over {
             self.taken_over = taken_over;
+            self.until = now + LASTS;
         }
-        is_due
+        is_silent || now < self.until && now >= self.rested
     }
 
     /// Clients were asked from `begun` to `ended`.
@@ -97,11 +101,14 @@ mod tests {
     fn a_switch_falls_silent_once() {
         let now = Instant::now();
         let mut probing = Probing::new(now, 0);
-        let mut is_due = |heard: &[u8]| probing.is_due(now, heard.iter().map(|last| switch(*last)), 0);
-        assert!(!is_due(&[10]));
-        assert!(!is_due(&[10, 11]));
-        assert!(is_due(&[11]));
-        assert!(!is_due(&[11]));
+        let is_due = |probing: &mut Probing, heard: &[u8]| {
+            probing.is_due(now, heard.iter().map(|last| switch(*last)), 0)
+        };
+        assert!(!is_due(&mut probing, &[10]));
+        assert!(!is_due(&mut probing, &[10, 11]));
+        assert!(is_due(&mut probing, &[11]));
+        probing.rest(now, now);
+        assert!(!is_due(&mut probing, &[11]));
     }
 
     #[test]
@@ -116,6 +123,19 @@ mod tests {
         let rested = ended + REST_FACTOR * REST;
         assert!(!is_due(&mut probing, rested - Duration::from_millis(1), 9));
         assert!(is_due(&mut probing, rested, 9));
-        assert!(!is_due(&mut probing, rested, 9));
+    }
+
+    #[test]
+    fn clients_are_asked_again_for_a_while() {
+        let begun = Instant::now();
+        let mut probing = Probing::new(begun, 7);
+        let mut asked = Vec::new();
+        for ms in (0..3_000).step_by(10).map(Duration::from_millis) {
+            if probing.is_due(begun + ms, [].into_iter(), 8) {
+                probing.rest(begun + ms, begun + ms);
+                asked.push(ms.as_millis());
+            }
+        }
+        assert_eq!(asked, [0, 200, 400, 600, 800]);
     }
 }

@@ -7,11 +7,14 @@ use plotters::element::{Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, TextStyle};
 
-use super::style::{COLORS, FAMILY, TEXT_SIZE};
+use super::style::{COLORS, FAMILY, TEXT_SIZE, TITLE_SIZE};
 
 /// Of a letter, generously.
 const LETTER_WIDTH: i32 = 8;
+/// Of the titles of panels.
 const TITLE_HEIGHT: i32 = 32;
+/// Of the title of the plot.
+const HEAD_HEIGHT: i32 = 30;
 const BAR_HEIGHT: i32 = 24;
 const BAR_GAP: i32 = 6;
 /// Right of the longest bar, for its figure.
@@ -20,6 +23,8 @@ const MARGIN: i32 = 15;
 
 /// Bars beside each other in several panels, with the same names.
 pub struct Bars {
+    /// Above the panels.
+    pub title: String,
     /// Of the rows, from the top, each with the number of its color.
     pub names: Vec<(String, usize)>,
     /// Whether the lengths of different panels compare.
@@ -45,13 +50,14 @@ impl Panel {
 impl Bars {
     pub(super) fn size(&self) -> (u32, u32) {
         let rows = self.names.len() as i32 * (BAR_HEIGHT + BAR_GAP);
-        (900, (TITLE_HEIGHT + rows + 2 * MARGIN) as u32)
+        (900, (HEAD_HEIGHT + TITLE_HEIGHT + rows + 2 * MARGIN) as u32)
     }
 
     pub(super) fn draw<B: DrawingBackend>(
         &self,
         root: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let root = &root.titled(&self.title, (FAMILY, TITLE_SIZE))?;
         let style = |h, v| TextStyle::from((FAMILY, TEXT_SIZE).into_font()).color(&BLACK).pos(Pos::new(h, v));
         let (beside, above) = (style(HPos::Left, VPos::Center), style(HPos::Left, VPos::Top));
         let top = |row: usize| MARGIN + TITLE_HEIGHT + row as i32 * (BAR_HEIGHT + BAR_GAP);

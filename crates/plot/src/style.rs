@@ -6,6 +6,8 @@ use plotters::style::RGBColor;
 pub(super) const FAMILY: &str = "sans-serif";
 /// Size of text, in pixels.
 pub(super) const TEXT_SIZE: i32 = 15;
+/// Size of a plot's title, in pixels.
+pub(super) const TITLE_SIZE: i32 = 18;
 
 /// Distinct in print and for those who do not see red and green apart (Okabe and Ito's palette).
 pub const COLORS: [RGBColor; 8] = [

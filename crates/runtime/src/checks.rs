@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use switchback_wire::SB_GENEVE_PORT;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 
 use crate::error::{Error, Result};
@@ -49,7 +50,7 @@ pub fn refuse_fatal(checks: &[Check]) -> Result<()> {
 /// Checks of a switch.
 pub fn check_switch(facts: &Facts) -> Vec<Check> {
     let mut checks = capabilities(facts.capabilities, &CAPABILITIES);
-    checks.extend([btf(facts.btf), bpffs(facts.bpffs), interface(facts)]);
+    checks.extend([btf(facts.btf), bpffs(facts.bpffs), port(facts.port_is_taken), interface(facts)]);
     if let Some(link) = &facts.link {
         checks.extend([mtu(&facts.interface, link.mtu), xdp_mode(&facts.interface, link)]);
     }
@@ -69,14 +70,14 @@ pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check>
         ));
     }
     let mut checks = capabilities(facts.capabilities, &needed);
-    checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs), interface(facts)]);
+    checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs)]);
+    checks.extend([port(facts.port_is_taken), interface(facts)]);
     if let Some(link) = &facts.link {
-        checks.push(mtu(&facts.interface, link.mtu));
+        checks.extend([mtu(&facts.interface, link.mtu), rp_filter(&facts.interface, facts.rp_filter)]);
     }
     checks.extend([
         syncookies(facts.tcp_syncookies),
         rfc1337(facts.tcp_rfc1337),
-        rp_filter(&facts.interface, facts.rp_filter),
         mptcp(&facts.mptcp_ports, ports),
     ]);
     checks
@@ -139,10 +140,24 @@ fn bpffs(mounted: bool) -> Check {
     warning(what, "mount -t bpf bpf /sys/fs/bpf")
 }
 
+fn port(is_taken: bool) -> Check {
+    if !is_taken {
+        return Ok(format!("no other program has UDP port {SB_GENEVE_PORT}, that of handoff packets"));
+    }
+    fatal(
+        format!("another program has UDP port {SB_GENEVE_PORT}, which handoff packets use"),
+        format!("find it, and end it or move it to another port: ss -lunp sport = :{SB_GENEVE_PORT}"),
+    )
+}
+
 fn interface(facts: &Facts) -> Check {
     let name = &facts.interface;
     match facts.link {
         Some(_) => Ok(format!("the interface {name} is there")),
+        None if name.is_empty() => fatal(
+            "no interface has an IPv4 default route, so none is checked",
+            missing_remedy(&facts.interfaces),
+        ),
         None => fatal(format!("there is no network interface {name}"), missing_remedy(&facts.interfaces)),
     }
 }
@@ -217,6 +232,15 @@ const NATIVE_XDP: [&str; 37] = [
 
 fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
     let driver = link.driver.as_deref().unwrap_or("unknown");
+    if driver == "veth" && link.sends_redirected == Some(false) {
+        return warning(
+            format!(
+                "{name} is a veth whose other end takes no packets from XDP: the kernel sends all that goes through \
+                 the switch, which is slower"
+            ),
+            "at its other end: ethtool -K <interface> gro on",
+        );
+    }
     if NATIVE_XDP.contains(&driver) {
         return Ok(format!("{name} can run XDP in its driver ({driver})"));
     }

@@ -2,10 +2,16 @@
 //! I/O, so that a test can describe any machine.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
 use libbpf_rs::btf::{Btf, types::Func};
 
+use switchback_wire::SB_GENEVE_PORT;
+
+use crate::control;
+use crate::error::Result;
 use crate::interface;
 use crate::listeners;
 use crate::netlink::Socket;
@@ -14,7 +20,7 @@ use crate::pins;
 /// Facts about a machine, seen from one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The interface in question.
+    /// The interface in question; empty if none is known.
     pub interface: String,
     /// Names of all interfaces.
     pub interfaces: Vec<String>,
@@ -37,7 +43,9 @@ pub struct Facts {
     /// The larger of `net.ipv4.conf.all.rp_filter` and the interface's own, which is what the kernel uses.
     pub rp_filter: Option<u32>,
     /// Ports of listeners that speak MPTCP, or why they cannot be listed.
-    pub mptcp_ports: Result<Vec<u16>, String>,
+    pub mptcp_ports: std::result::Result<Vec<u16>, String>,
+    /// Whether another program has the UDP port of handoff packets.
+    pub port_is_taken: bool,
 }
 
 /// Facts about an interface.
@@ -47,6 +55,8 @@ pub struct LinkFacts {
     pub mtu: u32,
     /// Driver, as `ethtool -i` names it; None for an interface without, such as `lo`.
     pub driver: Option<String>,
+    /// Whether the interface sends what XDP redirects to it; None if unknown.
+    pub sends_redirected: Option<bool>,
     /// Whether packets are merged before a generic XDP program sees them (GRO); None if unknown.
     pub gro: Option<bool>,
     /// The interface below that merges them, if it is not this one.
@@ -61,12 +71,7 @@ impl Facts {
         Facts {
             interface: name.to_owned(),
             interfaces: interface::names().unwrap_or_default(),
-            link: interface::index(name).and_then(|_| interface::mtu(name)).ok().map(|mtu| LinkFacts {
-                mtu,
-                driver: interface::driver(name).ok(),
-                gro: interface::gro(name).ok(),
-                below: interface::merging(name).ok().filter(|below| below != name),
-            }),
+            link: link(name).ok(),
             adopts: btf
                 .as_ref()
                 .is_some_and(|btf| btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()),
@@ -79,13 +84,35 @@ impl Facts {
             rp_filter: sysctl("net/ipv4/conf/all/rp_filter")
                 .max(sysctl(&format!("net/ipv4/conf/{name}/rp_filter"))),
             mptcp_ports: mptcp_ports().map_err(|error| error.to_string()),
+            port_is_taken: port_is_taken(),
         }
     }
+}
+
+fn link(name: &str) -> Result<LinkFacts> {
+    let index = interface::index(name)?;
+    Ok(LinkFacts {
+        mtu: interface::mtu(name)?,
+        driver: interface::driver(name).ok(),
+        sends_redirected: interface::xdp(index).ok().map(|xdp| xdp.sends_redirected),
+        gro: interface::gro(name).ok(),
+        below: interface::merging(name).ok().filter(|below| below != name),
+    })
 }
 
 /// A number under `/proc/sys`, of the calling thread's network namespace.
 fn sysctl(path: &str) -> Option<u32> {
     fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse().ok()
+}
+
+/// Whether another program than a daemon of Switchback has the port.
+fn port_is_taken() -> bool {
+    let taken = |any: IpAddr| {
+        let bound = UdpSocket::bind((any, SB_GENEVE_PORT as u16));
+        bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    let is_ours = || control::find_sockets().is_ok_and(|daemons| !daemons.is_empty());
+    (taken(Ipv4Addr::UNSPECIFIED.into()) || taken(Ipv6Addr::UNSPECIFIED.into())) && !is_ours()
 }
 
 fn capabilities() -> Option<u64> {

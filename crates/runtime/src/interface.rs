@@ -1,8 +1,9 @@
-//! Facts about a network interface, by ioctl.
+//! Facts about a network interface.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -97,6 +98,36 @@ pub fn mtu(name: &str) -> Result<u32> {
     Ok(mtu.cast_unsigned())
 }
 
+/// How XDP works on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xdp {
+    /// Whether a program is attached in generic mode.
+    pub is_generic: bool,
+    /// Whether packets that are redirected to the interface leave it. On a veth that depends on its other end.
+    pub sends_redirected: bool,
+}
+
+/// Asks the kernel how XDP works on the interface.
+pub fn xdp(ifindex: u32) -> Result<Xdp> {
+    const XDP_ATTACHED_SKB: u8 = 2;
+    // include/uapi/linux/netdev.h.
+    const NETDEV_XDP_ACT_NDO_XMIT: u64 = 4;
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options' size is set, and they live until the call returns.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut options) };
+    if result != 0 {
+        let error = std::io::Error::from_raw_os_error(-result);
+        return Err(error).doing(|| format!("ask how XDP works on interface {ifindex}"));
+    }
+    Ok(Xdp {
+        is_generic: options.attach_mode == XDP_ATTACHED_SKB,
+        sends_redirected: options.feature_flags & NETDEV_XDP_ACT_NDO_XMIT != 0,
+    })
+}
+
 /// The name of the interface's driver, as `ethtool -i` shows it.
 pub fn driver(name: &str) -> Result<String> {
     let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
@@ -136,14 +167,20 @@ fn interface_below(name: &str) -> Result<Option<String>> {
 
 /// The interface's addresses of both families, in the kernel's order: the primary IPv4 address is the first.
 pub fn addresses(name: &str) -> Result<Vec<IpAddr>> {
-    let all = nix::ifaddrs::getifaddrs().doing(|| format!("list the addresses of {name}"))?;
-    let own = all.filter(|entry| entry.interface_name == name).filter_map(|entry| entry.address);
-    Ok(own
-        .filter_map(|address| {
-            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-        })
-        .collect())
+    let all = getifaddrs().doing(|| format!("list the addresses of {name}"))?;
+    Ok(all.filter(|entry| entry.interface_name == name).filter_map(|entry| address_of(&entry)).collect())
+}
+
+/// The addresses of all interfaces.
+pub fn all_addresses() -> Result<Vec<IpAddr>> {
+    let all = getifaddrs().doing(|| "list the addresses of this machine")?;
+    Ok(all.filter_map(|entry| address_of(&entry)).collect())
+}
+
+fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
+    let address = entry.address?;
+    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
 }
 
 fn ask_ethtool<T>(name: &str, question: &mut T) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What the daemons, the switch, the node agent and the client shim, need from the machine they run on: [`checks`] before
 //! anything is attached, [`pins`] so that programs and state outlive a crash, a [`control`] socket,
-//! [`netlink`] for the few requests that no other interface of the kernel answers, and [`mod@interface`] for
+//! the log of [`events`], [`netlink`] for the few requests that no other interface of the kernel answers, and [`mod@interface`] for
 //! facts about network interfaces.
 //!
 //! Everything here belongs to the network namespace of the calling thread: several instances may run on one
@@ -11,7 +11,9 @@
 pub mod checks;
 pub mod control;
 mod error;
+pub mod events;
 pub mod facts;
+mod follower;
 pub mod interface;
 pub mod links;
 pub mod listeners;
@@ -26,11 +28,12 @@ mod signals;
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};
 pub use facts::Facts;
-pub use signals::{Signals, Wishes};
+pub use follower::Follower;
+pub use signals::{Ender, Signals, Wishes};
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -40,7 +43,7 @@ use nix::time::{ClockId, clock_gettime};
 /// Tells the service manager that has started this process, if one has, that it does its work from now on (sd_notify(3)).
 pub fn tell_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        eprintln!("warning: cannot tell the service manager at NOTIFY_SOCKET that all is ready: {error}");
+        log::warn!("cannot tell the service manager at NOTIFY_SOCKET that all is ready: {error}");
     }
 }
 
@@ -48,6 +51,11 @@ pub fn tell_ready() {
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
     Duration::from(now).as_nanos() as u64
+}
+
+/// The time since 1970, by the machine's clock.
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A number that is random for each boot, and the same until the next one (random(4)).

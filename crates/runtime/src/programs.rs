@@ -48,17 +48,35 @@ pub fn pin_link(mut link: Link, path: &Path) -> libbpf_rs::Result<Link> {
     Ok(link)
 }
 
+/// Where a TC program stands among those of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before the others.
+    First,
+    /// Behind the others.
+    Last,
+}
+
 /// Attaches a TC program to the interface with this index by a link that is pinned at `path`, in place of the
 /// program that the link of an earlier process has there.
-pub fn attach_or_replace(program: &Program<'_>, path: &Path, index: u32) -> libbpf_rs::Result<Link> {
+pub fn attach_or_replace(
+    program: &Program<'_>,
+    path: &Path,
+    index: u32,
+    place: Place,
+) -> libbpf_rs::Result<Link> {
     match attached(path, index) {
         Some(mut link) => link.update_prog(program).map(|()| link),
-        None => attach_tcx(program, index).and_then(|link| pin_link(link, path)),
+        None => attach_tcx(program, index, place).and_then(|link| pin_link(link, path)),
     }
 }
 
 /// The pinned link, if it still is attached to this interface.
 fn attached(path: &Path, index: u32) -> Option<Link> {
+    // libbpf would complain on stderr.
+    if !path.exists() {
+        return None;
+    }
     let link = Link::open(path).ok()?;
     match link.info().ok()?.info {
         LinkTypeInfo::Tcx(tcx) if tcx.ifindex == index => Some(link),
@@ -66,10 +84,13 @@ fn attached(path: &Path, index: u32) -> Option<Link> {
     }
 }
 
-/// Attaches a TC program to the interface with this index, at the end of its list. libbpf-rs has no tcx yet.
-pub fn attach_tcx(program: &Program<'_>, index: u32) -> libbpf_rs::Result<Link> {
-    let options =
-        libbpf_sys::bpf_tcx_opts { sz: size_of::<libbpf_sys::bpf_tcx_opts>() as u64, ..Default::default() };
+/// Attaches a TC program to the interface with this index. libbpf-rs has no tcx yet.
+pub fn attach_tcx(program: &Program<'_>, index: u32, place: Place) -> libbpf_rs::Result<Link> {
+    let options = libbpf_sys::bpf_tcx_opts {
+        sz: size_of::<libbpf_sys::bpf_tcx_opts>() as u64,
+        flags: if place == Place::First { libbpf_sys::BPF_F_BEFORE } else { 0 },
+        ..Default::default()
+    };
     // SAFETY: the program is loaded, and `options` says its own size and outlives the call.
     let link = unsafe {
         libbpf_sys::bpf_program__attach_tcx(

@@ -1,7 +1,10 @@
 //! Signals as a descriptor to wait for. Each of several daemons in one process gets all of them.
 
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use signal_hook::iterator::backend::SignalDelivery;
@@ -9,22 +12,41 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::error::{Doing, Result};
 
-const OURS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1];
+const ENDING: [Signal; 2] = [Signal::SIGTERM, Signal::SIGINT];
+const OTHERS: [Signal; 2] = [Signal::SIGHUP, Signal::SIGUSR1];
 
 /// SIGTERM, SIGINT, SIGHUP and SIGUSR1, which end the process no longer by themselves.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
+    told_to_end: Arc<AtomicBool>,
+}
+
+/// Ends a daemon whose [`Signals`] do not include SIGTERM and SIGINT.
+pub struct Ender {
+    told_to_end: Arc<AtomicBool>,
+    wake: UnixStream,
 }
 
 impl Signals {
     /// Takes the signals over from their default actions.
     pub fn take() -> Result<Signals> {
+        Ok(Signals::of(&[ENDING, OTHERS].concat())?.0)
+    }
+
+    /// Signals of a daemon that another one of this process ends, instead of SIGTERM and SIGINT.
+    pub fn take_all_but_ends() -> Result<(Signals, Ender)> {
+        Signals::of(&OTHERS)
+    }
+
+    fn of(signals: &[Signal]) -> Result<(Signals, Ender)> {
         let doing = || "wait for signals";
         let (read, write) = UnixStream::pair().doing(doing)?;
         read.set_nonblocking(true).doing(doing)?;
-        let numbers = OURS.map(|signal| signal as i32);
+        let wake = write.try_clone().doing(doing)?;
+        let numbers = signals.iter().map(|signal| *signal as i32);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers).doing(doing)?;
-        Ok(Signals { delivery })
+        let told_to_end = Arc::<AtomicBool>::default();
+        Ok((Signals { delivery, told_to_end: Arc::clone(&told_to_end) }, Ender { told_to_end, wake }))
     }
 
     /// The signals that have arrived since the last call.
@@ -37,7 +59,18 @@ impl Signals {
                 _ => wishes.end = true,
             }
         }
+        // After the pipe was emptied: what is told later wakes again.
+        wishes.end |= self.told_to_end.swap(false, Ordering::Relaxed);
         wishes
+    }
+}
+
+impl Ender {
+    /// Has the effect of SIGTERM on the daemon.
+    pub fn end(&self) {
+        self.told_to_end.store(true, Ordering::Relaxed);
+        // If that fails, the daemon is awake already, or has ended.
+        let _ = (&self.wake).write(&[0]);
     }
 }
 
@@ -48,7 +81,7 @@ pub struct Wishes {
     pub reload: bool,
     /// SIGUSR1: open log files again, because they have been renamed.
     pub reopen: bool,
-    /// SIGTERM, SIGINT: end.
+    /// SIGTERM, SIGINT, or [`Ender::end`]: end.
     pub end: bool,
 }
 
@@ -64,6 +97,16 @@ mod tests {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
+
+    #[test]
+    fn a_daemon_is_ended_by_another() {
+        let (mut signals, ender) = Signals::take_all_but_ends().unwrap();
+        ender.end();
+        let mut waiting = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut waiting, PollTimeout::from(5000u16)), Ok(1));
+        assert_eq!(signals.arrived(), Wishes { end: true, ..Wishes::default() });
+        assert_eq!(signals.arrived(), Wishes::default(), "once");
+    }
 
     #[test]
     fn everybody_hears_a_signal() {

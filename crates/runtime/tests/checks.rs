@@ -9,7 +9,13 @@ fn healthy() -> Facts {
     Facts {
         interface: "eth0".to_owned(),
         interfaces: vec!["lo".to_owned(), "eth0".to_owned()],
-        link: Some(LinkFacts { mtu: 1500, driver: Some("veth".to_owned()), gro: Some(true), below: None }),
+        link: Some(LinkFacts {
+            mtu: 1500,
+            driver: Some("veth".to_owned()),
+            sends_redirected: Some(true),
+            gro: Some(true),
+            below: None,
+        }),
         btf: true,
         adopts: true,
         capabilities: u64::MAX,
@@ -19,6 +25,7 @@ fn healthy() -> Facts {
         unprivileged_port_start: Some(1024),
         rp_filter: Some(0),
         mptcp_ports: Ok(vec![8080]),
+        port_is_taken: false,
     }
 }
 
@@ -109,6 +116,15 @@ fn an_unknown_interface_lists_the_known_ones() {
         checks::refuse_fatal(&check_switch(&Facts { link: None, ..healthy() })).expect_err("it is fatal");
     assert_eq!(error.exit_status(), 2);
     assert_parts(&error.to_string(), &["eth0", "--interface"]);
+    let without_name = only(|facts| (facts.link, facts.interface) = (None, String::new()));
+    assert_parts(&without_name, &["fatal: ", "no interface has an IPv4 default route", "lo, eth0"]);
+}
+
+#[test]
+fn nothing_is_said_of_an_interface_that_does_not_exist() {
+    let facts = Facts { link: None, ..healthy() };
+    let fine: Vec<String> = check_node(&facts, &PORTS, &PORTS).into_iter().flatten().collect();
+    assert!(!fine.iter().any(|fine| fine.contains("eth0")), "{fine:#?}");
 }
 
 #[test]
@@ -119,10 +135,25 @@ fn mtus_that_cost_mss_say_how_much() {
 }
 
 #[test]
+fn a_port_that_another_program_has_is_fatal() {
+    let taken = only(|facts| facts.port_is_taken = true);
+    assert_parts(&taken, &["fatal: ", "UDP port 6081", "ss -lunp sport = :6081"]);
+}
+
+#[test]
 fn mptcp_listeners_on_our_ports_come_with_the_cures() {
     let text = only(|facts| facts.mptcp_ports = Ok(vec![443, 8080]));
     assert_parts(&text, &["warning: ", "port 443 ", "GODEBUG=multipathtcp=0", "net.mptcp.enabled=0"]);
     assert_parts(&only(|facts| facts.mptcp_ports = Err("denied".to_owned())), &["warning: ", "denied"]);
+}
+
+#[test]
+fn a_veth_that_sends_nothing_of_xdp_is_slow() {
+    let mut facts = healthy();
+    facts.link.as_mut().expect("healthy has one").sends_redirected = Some(false);
+    let slow = found(&check_switch(&facts));
+    assert_eq!(slow.len(), 1);
+    assert_parts(&slow[0], &["warning: ", "eth0 is a veth", "gro on"]);
 }
 
 #[test]
@@ -131,6 +162,7 @@ fn generic_xdp_and_gro_do_not_go_together() {
         link: Some(LinkFacts {
             mtu: 1500,
             driver: Some("macvlan".to_owned()),
+            sends_redirected: Some(false),
             gro: Some(gro),
             below: Some("eth0low".to_owned()),
         }),

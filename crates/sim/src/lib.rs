@@ -22,8 +22,8 @@ pub use scenario::{Scenario, ScenarioError};
 
 /// Runs all replications of a scenario, each with the next seed, on all processors. Calls `done` after each.
 pub fn simulate(scenario: &Scenario, done: impl Fn() + Sync) -> Result<Vec<Outcome>, ScenarioError> {
-    if let Some(mistake) = scenario.mistake() {
-        return Err(ScenarioError::Invalid(mistake));
+    if let Some((path, what)) = scenario.mistakes().into_iter().next() {
+        return Err(ScenarioError::Invalid(format!("{path}: {what}")));
     }
     let replication = |index: u32| {
         let outcome = cluster::Cluster::new(scenario, scenario.seed.wrapping_add(index.into()))?.run();

@@ -3,6 +3,7 @@
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Exp1, LogNormal, Pareto};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The generator. The same seed gives the same numbers on every machine.
@@ -33,7 +34,7 @@ impl Streams {
 }
 
 /// Distribution of an amount: bytes, or a time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Amount {
     /// Constant.

@@ -1,16 +1,17 @@
 //! A scenario, from a TOML file or from an experiment.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use switchback_policy::PolicyKind;
 
 use crate::random::Amount;
 
 /// A cluster, its clients and the length of the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     /// Seed of the first replication; each further one has the next seed.
@@ -42,7 +43,7 @@ pub struct Scenario {
 }
 
 /// Arrivals of connections; by default independent of the cluster (an open loop).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arrivals {
     /// Mean rate, per second.
@@ -56,7 +57,7 @@ pub struct Arrivals {
 }
 
 /// Shape of the distribution of the times between connections.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Interval {
     /// Poisson arrivals.
@@ -68,7 +69,7 @@ pub enum Interval {
 }
 
 /// Clients.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clients {
     /// Number of clients.
@@ -84,7 +85,7 @@ pub struct Clients {
 }
 
 /// Responses.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Responses {
     /// Their lengths, in bytes.
@@ -94,7 +95,7 @@ pub struct Responses {
 }
 
 /// Costs in processor time, in microseconds; `docs/simulator.md` gives their sources.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
     /// At the switch, for the handshake of a new connection.
@@ -124,7 +125,7 @@ pub struct Costs {
 }
 
 /// Switches, with an even distribution of connections.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Switch {
     /// Number of switches.
@@ -138,7 +139,7 @@ pub struct Switch {
 }
 
 /// The choice of a node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
     /// As `policy` of `[[pool]]`.
@@ -164,6 +165,17 @@ impl TryFrom<String> for Policy {
     }
 }
 
+impl JsonSchema for Policy {
+    fn schema_name() -> Cow<'static, str> {
+        "Policy".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names = PolicyKind::ALL.map(|kind| json_schema!({ "type": "string", "const": kind.name() }));
+        json_schema!({ "oneOf": names })
+    }
+}
+
 impl From<Policy> for String {
     fn from(policy: Policy) -> String {
         policy.0.to_string()
@@ -171,7 +183,7 @@ impl From<Policy> for String {
 }
 
 /// The unit of dispatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
     /// Each connection.
@@ -181,7 +193,7 @@ pub enum Balance {
 }
 
 /// Nodes of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Nodes {
     /// Number of nodes.
@@ -201,7 +213,7 @@ pub struct Nodes {
 }
 
 /// HTTPS, as in `[service.tls]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
     /// Model of the distribution of connections.
@@ -219,7 +231,7 @@ pub struct Tls {
 }
 
 /// The models of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sessions {
     /// By the policy.
@@ -231,7 +243,7 @@ pub enum Sessions {
 }
 
 /// The unit that a busy node hands over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandOver {
     /// The connection.
@@ -241,7 +253,7 @@ pub enum HandOver {
 }
 
 /// A change of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// Time in seconds, the warm-up included.
@@ -253,7 +265,7 @@ pub struct Change {
 }
 
 /// A kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// The node dies.
@@ -392,15 +404,18 @@ impl Default for Tls {
 /// The reason why a scenario cannot be simulated.
 #[derive(Debug)]
 pub enum ScenarioError {
-    /// A file cannot be read.
+    /// The file cannot be read, or is invalid.
+    File(switchback_config::Error),
+    /// An access log cannot be read.
     Unread(String, std::io::Error),
-    /// A file is invalid; its name, place and mistake.
+    /// A scenario or an access log is invalid; the mistake and its place.
     Invalid(String),
 }
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ScenarioError::File(error) => error.fmt(f),
             ScenarioError::Unread(path, error) => write!(f, "read {path}: {error}"),
             ScenarioError::Invalid(what) => f.write_str(what),
         }
@@ -408,6 +423,9 @@ impl fmt::Display for ScenarioError {
 }
 
 impl std::error::Error for ScenarioError {}
+
+/// The path of a key in the file, such as `nodes.0.count`, and what is wrong with its value.
+pub type Mistake = (String, String);
 
 impl Costs {
     /// All costs, by their keys in the file.
@@ -447,29 +465,40 @@ impl Scenario {
     /// Reads a file. Missing costs, pools and the like have their [`Default`]; paths are relative to the file's
     /// directory.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let name = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| ScenarioError::Unread(name.clone(), error))?;
-        let invalid = |what: &dyn fmt::Display| ScenarioError::Invalid(format!("{name}: {what}"));
-        let mut scenario: Scenario = toml::from_str(&text).map_err(|error| invalid(&error))?;
-        if let Some(mistake) = scenario.mistake() {
-            return Err(invalid(&mistake));
-        }
+        Scenario::read(&switchback_config::read_text(path).map_err(ScenarioError::File)?, path)
+    }
+
+    /// As [`load`](Scenario::load); `text` is the content of `file`.
+    pub fn read(text: &str, file: &Path) -> Result<Self, ScenarioError> {
+        let read = switchback_config::read(text, file, Scenario::mistakes);
+        let mut scenario = read.map_err(ScenarioError::File)?;
         if let Some(log) = &mut scenario.arrivals.access_log {
-            let joined = path.parent().unwrap_or(Path::new("")).join(&*log);
+            let joined = file.parent().unwrap_or(Path::new("")).join(&*log);
             *log = joined.display().to_string();
         }
         Ok(scenario)
     }
 
-    /// The mistake in the scenario, if any.
-    pub fn mistake(&self) -> Option<String> {
-        self.not_positive()
-            .or_else(|| self.negative())
-            .or_else(|| self.of_distributions())
-            .or_else(|| self.of_nodes())
+    /// The [`resemblance`](switchback_config::resemblance) of `text` to a scenario.
+    pub fn resemblance(text: &str) -> usize {
+        switchback_config::resemblance::<Scenario>(text)
     }
 
-    fn not_positive(&self) -> Option<String> {
+    /// One line that says what is simulated, and for how long: `4 nodes, 35 s, 5 replications`.
+    pub fn summary(&self) -> String {
+        let nodes: u32 = self.nodes.iter().map(|nodes| nodes.count).sum();
+        let counted = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let seconds = self.warm_up_s + self.seconds;
+        format!("{}, {seconds} s, {}", counted(nodes, "node"), counted(self.replications, "replication"))
+    }
+
+    /// The mistakes in the values.
+    pub fn mistakes(&self) -> Vec<Mistake> {
+        let numbers = self.not_positive().into_iter().chain(self.negative());
+        numbers.chain(self.of_distributions()).chain(self.of_nodes()).collect()
+    }
+
+    fn not_positive(&self) -> Vec<Mistake> {
         let positive = [
             ("seconds", self.seconds),
             ("arrivals.per_second", self.arrivals.per_second),
@@ -479,22 +508,25 @@ impl Scenario {
             ("switch.link_mbit", self.switch.link_mbit),
             ("replications", self.replications.into()),
         ];
-        let of_nodes = self.nodes.iter().flat_map(|nodes| {
-            [
-                ("nodes.count", nodes.count.into()),
-                ("nodes.cores", nodes.cores.into()),
-                ("nodes.speed", nodes.speed),
-                ("nodes.link_mbit", nodes.link_mbit),
-            ]
+        let of_nodes = self.nodes.iter().enumerate().flat_map(|(index, nodes)| {
+            let keys = [
+                ("count", nodes.count.into()),
+                ("cores", nodes.cores.into()),
+                ("speed", nodes.speed),
+                ("link_mbit", nodes.link_mbit),
+            ];
+            keys.map(|(key, value)| (format!("nodes.{index}.{key}"), value))
         });
         let of_tls = self.tls.iter().map(|tls| ("tls.told_ms", tls.told_ms));
+        let others = positive.into_iter().chain(of_tls).map(|(key, value)| (key.to_owned(), value));
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
-        let mut all = positive.into_iter().chain(of_nodes).chain(of_tls);
-        let (key, value) = all.find(|(_, value)| !is_positive(*value))?;
-        Some(format!("{key} is {value}, allowed is what is above 0"))
+        let wrong = others.chain(of_nodes).filter(|(_, value)| !is_positive(*value));
+        wrong
+            .map(|(key, value)| mistake(key, |key| format!("{key} is {value}, allowed is what is above 0")))
+            .collect()
     }
 
-    fn negative(&self) -> Option<String> {
+    fn negative(&self) -> Vec<Mistake> {
         let not_negative = [
             ("warm_up_s", self.warm_up_s),
             ("clients.skew", self.clients.skew),
@@ -502,47 +534,63 @@ impl Scenario {
             ("pool.slow_start_s", self.pool.slow_start_s),
             ("pool.silence_ms", self.pool.silence_ms),
         ];
-        let mut all = not_negative.into_iter().chain(self.costs.by_key());
-        let (key, value) = all.find(|(_, value)| !(*value >= 0.0 && value.is_finite()))?;
-        Some(format!("{key} is {value}, allowed is 0 or above"))
+        let all = not_negative.into_iter().chain(self.costs.by_key());
+        let wrong = all.filter(|(_, value)| !(*value >= 0.0 && value.is_finite()));
+        wrong
+            .map(|(key, value)| mistake(key, |key| format!("{key} is {value}, allowed is 0 or above")))
+            .collect()
     }
 
-    /// A mistake in what is drawn at random.
-    fn of_distributions(&self) -> Option<String> {
+    /// Mistakes in what is drawn at random.
+    fn of_distributions(&self) -> Vec<Mistake> {
         let amounts = [
             ("clients.think_ms", &self.clients.think_ms),
             ("responses.bytes", &self.responses.bytes),
             ("responses.service_us", &self.responses.service_us),
         ];
-        if let Some((key, what)) =
-            amounts.into_iter().find_map(|(key, amount)| Some((key, amount.mistake()?)))
-        {
-            return Some(format!("{key}: {what}"));
-        }
-        if let Interval::Pareto(alpha) = self.arrivals.interval
-            && !(alpha > 1.0 && alpha.is_finite())
-        {
-            return Some(format!(
-                "arrivals.interval: pareto {alpha}, allowed is what is above 1: it has a mean"
-            ));
-        }
+        let amounts = amounts.into_iter().filter_map(|(path, amount)| {
+            let what = amount.mistake()?;
+            Some(mistake(path, |key| format!("{key}: {what}")))
+        });
+        let interval = match self.arrivals.interval {
+            Interval::Pareto(alpha) if !(alpha > 1.0 && alpha.is_finite()) => {
+                let what =
+                    |key: &str| format!("{key}: pareto {alpha}, allowed is what is above 1: it has a mean");
+                Some(mistake("arrivals.interval", what))
+            }
+            _ => None,
+        };
         let requests = self.clients.requests;
-        (requests < 1.0).then(|| format!("clients.requests is {requests}, allowed is 1 or above"))
+        let too_few = (requests < 1.0).then(|| {
+            mistake("clients.requests", |key| format!("{key} is {requests}, allowed is 1 or above"))
+        });
+        amounts.chain(interval).chain(too_few).collect()
     }
 
-    /// A mistake in the nodes, or in a change of one.
-    fn of_nodes(&self) -> Option<String> {
+    /// Mistakes in the nodes, or in changes of them.
+    fn of_nodes(&self) -> Vec<Mistake> {
         let nodes: u32 = self.nodes.iter().map(|nodes| nodes.count).sum();
-        if nodes == 0 {
-            return Some("no nodes, at least one [[nodes]] is needed".to_owned());
-        }
-        if self.tls.is_some() && self.nodes.iter().any(|nodes| nodes.workers.is_some()) {
-            return Some(
-                "nodes.workers with [tls], leave the line out: agents end TLS, without an accept queue"
-                    .to_owned(),
-            );
-        }
-        let change = self.changes.iter().find(|change| change.node >= nodes)?;
-        Some(format!("changes: node {}, allowed are 0 to {}", change.node, nodes - 1))
+        let none = (nodes == 0)
+            .then(|| ("nodes".to_owned(), "no nodes, at least one [[nodes]] is needed".to_owned()));
+        let limited = self.nodes.iter().position(|nodes| nodes.workers.is_some() && self.tls.is_some());
+        let limited = limited.map(|index| {
+            mistake(format!("nodes.{index}.workers"), |key| {
+                format!("{key} with [tls], leave the line out: agents end TLS, without an accept queue")
+            })
+        });
+        let changes = self.changes.iter().enumerate().filter(|(_, change)| nodes > 0 && change.node >= nodes);
+        let changes = changes.map(|(index, change)| {
+            mistake(format!("changes.{index}.node"), |key| {
+                format!("{key} is {}, allowed are 0 to {}", change.node, nodes - 1)
+            })
+        });
+        none.into_iter().chain(limited).chain(changes).collect()
     }
+}
+
+/// A mistake at this path, whose last key stands in the message.
+fn mistake(path: impl Into<String>, what: impl FnOnce(&str) -> String) -> Mistake {
+    let path = path.into();
+    let what = what(path.rsplit('.').next().unwrap_or(&path));
+    (path, what)
 }

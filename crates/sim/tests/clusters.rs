@@ -189,28 +189,46 @@ fn mistakes_name_their_place() {
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("scenario.toml");
     let rows = [
-        ("[arrivals]\nper_second = 0", "arrivals.per_second is 0, allowed is what is above 0"),
-        ("[arrivals]\nper_minute = 1", "unknown field `per_minute`"),
-        ("[pool]\npolicy = \"best\"", "unknown policy, allowed: round-robin, random"),
+        ("[arrivals]\nper_second = 0", vec!["2:14: per_second is 0, allowed is what is above 0"]),
+        (
+            "[arrivals]\nper_secnd = 0",
+            vec![
+                "2:1: unknown key \"per_secnd\", did you mean \"per_second\"?",
+                "2:13: per_second is 0, allowed is what is above 0",
+            ],
+        ),
+        (
+            "seconds = \"5\"\n[pool]\npolicy = \"round-robbin\"\n[clients]\ncount = -1\nrequests = 0",
+            vec![
+                "1:11: seconds is a text, allowed is a number without quotes",
+                "3:10: unknown policy \"round-robbin\", did you mean \"round-robin\"?",
+                "5:9: count -1, allowed are 0 to 4294967295",
+                "6:12: requests is 0, allowed is 1 or above",
+            ],
+        ),
         (
             "[responses]\nbytes = { pareto = { alpha = 0.0, minimum = 1.0 } }",
-            "responses.bytes: 0, allowed is what is above 0",
+            vec!["2:9: bytes: 0, allowed is what is above 0"],
         ),
-        ("nodes = []", "no nodes, at least one [[nodes]] is needed"),
-        ("[[changes]]\nat_s = 1.0\nnode = 4\nwhat = \"fails\"", "changes: node 4, allowed are 0 to 3"),
-        ("[[nodes]]\nworkers = 1\n[tls]", "nodes.workers with [tls]"),
+        ("nodes = []", vec!["1:9: no nodes, at least one [[nodes]] is needed"]),
+        ("[[changes]]\nat_s = 1.0\nnode = 4\nwhat = \"fails\"", vec!["3:8: node is 4, allowed are 0 to 3"]),
+        ("[[changes]]\nat_s = 1.0\nwhat = \"fails\"", vec!["1:1: key \"node\" is missing"]),
+        (
+            "[[nodes]]\nworkers = 1\n[[nodes]]\nspeed = 0\n[tls]",
+            vec!["2:11: workers with [tls], leave the line out", "4:9: speed is 0"],
+        ),
         (
             "[arrivals]\ninterval = { pareto = 1.0 }",
-            "arrivals.interval: pareto 1, allowed is what is above 1",
+            vec!["2:12: interval: pareto 1, allowed is what is above 1"],
         ),
     ];
     for (text, expected) in rows {
         std::fs::write(&path, text).unwrap();
         let error = Scenario::load(&path).unwrap_err().to_string();
-        assert!(
-            error.starts_with(&path.display().to_string()) && error.contains(expected),
-            "{text}: {error}"
-        );
+        assert_eq!(error.lines().count(), expected.len(), "{text}: {error}");
+        for (line, expected) in error.lines().zip(expected) {
+            assert!(line.starts_with(&format!("{}:{expected}", path.display())), "{text}: {error}");
+        }
     }
     std::fs::remove_dir_all(directory).unwrap();
 }

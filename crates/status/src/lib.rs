@@ -28,7 +28,7 @@ pub enum Status {
     /// A switch.
     Switch(Box<SwitchStatus>),
     /// A node agent.
-    Node(NodeStatus),
+    Node(Box<NodeStatus>),
     /// A client shim.
     Client(ClientStatus),
 }

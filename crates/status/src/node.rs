@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use switchback_runtime::events::Event;
 
 /// The status of a node agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 pub struct NodeStatus {
     /// Node name in the configuration.
     pub name: String,
+    /// Version of its program.
+    pub version: String,
+    /// The first eight digits of its configuration's SHA-256.
+    pub config: String,
     /// Interface with its programs.
     pub interface: String,
     /// Process id.
@@ -46,6 +51,8 @@ pub struct NodeStatus {
     pub log_lost: u64,
     /// Counters of the programs: [`NodeCounter`](switchback_wire::NodeCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
+    /// The last events of its process, the oldest first.
+    pub events: Vec<Event>,
 }
 
 /// A listener at a VIP, for one pool.

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use switchback_wire::report;
+use switchback_runtime::events::Event;
+use switchback_wire::report::Condition;
 
 use crate::totals::Totals;
 
@@ -40,6 +41,8 @@ pub struct SwitchStatus {
     pub counters: BTreeMap<Cow<'static, str>, u64>,
     /// Sums over responses; None without access log and admin address.
     pub responses: Option<Totals>,
+    /// The last events of its process, the oldest first.
+    pub events: Vec<Event>,
 }
 
 /// An interface with the XDP program.
@@ -50,12 +53,16 @@ pub struct InterfaceStatus {
     pub name: String,
     /// `native` or `generic`.
     pub mode: String,
+    /// Whether XDP cannot send on it, and the kernel does, which is slower.
+    pub kernel_sends: bool,
 }
 
 /// A service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceStatus {
+    /// For each route what it takes, and where that goes.
+    pub routes: Vec<String>,
     /// Its name in the configuration.
     pub name: String,
     /// Its VIPs.
@@ -88,6 +95,8 @@ pub struct NodeView {
     pub draining: bool,
     /// Whether its reports have stopped.
     pub silent: bool,
+    /// Whether they have stopped for so long that its flows go to other nodes.
+    pub dead: bool,
     /// Newest version of handoff packets that it knows; None before its first report.
     pub newest_version: Option<u8>,
     /// Version of its program, if it says so.
@@ -126,6 +135,8 @@ pub struct SwitchView {
 
 /// The state of a switch that no node has heard for three seconds.
 pub const SILENT: &str = "silent";
+/// The state of a node that has not reported.
+const NOT_REPORTED: &str = Condition::Unreported.name();
 /// The state of a switch that no node has told of.
 pub const UNKNOWN: &str = "unknown";
 
@@ -151,7 +162,7 @@ pub struct ListenerView {
     pub pool: String,
     /// The VIP.
     pub listen: Option<SocketAddr>,
-    /// `up`, or why it gets no requests ([`report::condition`]).
+    /// `up`, or why it gets no requests ([`Condition::name`]).
     pub state: String,
     /// Length of its accept queue.
     pub queue: u32,
@@ -241,9 +252,50 @@ fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16,
     counts.map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
 }
 
+/// A pool and its nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolView<'a> {
+    /// Name in the configuration.
+    pub name: &'a str,
+    /// In the configuration's order.
+    pub nodes: Vec<&'a NodeView>,
+}
+
+impl<'a> PoolView<'a> {
+    /// Nodes that have reported and may get the pool's requests, at one of its VIPs at least.
+    pub fn serving(&self) -> impl Iterator<Item = &'a NodeView> {
+        self.nodes.iter().copied().filter(|node| self.is_served_by(node))
+    }
+
+    /// The other nodes, each with the reason.
+    pub fn others(&self) -> impl Iterator<Item = (&'a NodeView, &'a str)> {
+        let others = self.nodes.iter().copied().filter(|node| !self.is_served_by(node));
+        let state = |node: &'a NodeView| node.load.map_or(NOT_REPORTED, |_| node.state_for(self.name));
+        others.map(move |node| (node, state(node)))
+    }
+
+    fn is_served_by(&self, node: &NodeView) -> bool {
+        node.load.is_some() && node.serves(self.name)
+    }
+}
+
+/// The pools of these nodes, by name.
+pub fn pools(nodes: &[NodeView]) -> Vec<PoolView<'_>> {
+    let mut pools: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
+    for node in nodes {
+        for listener in &node.listeners {
+            let nodes = pools.entry(&listener.pool).or_default();
+            if nodes.last().is_none_or(|last| last.name != node.name) {
+                nodes.push(node);
+            }
+        }
+    }
+    pools.into_iter().map(|(name, nodes)| PoolView { name, nodes }).collect()
+}
+
 impl ListenerView {
     fn is_up(&self) -> bool {
-        self.state == report::condition(None)
+        self.state == Condition::Up.name()
     }
 }
 
@@ -255,20 +307,38 @@ impl SwitchView {
 }
 
 impl NodeView {
-    /// State in a word; of several listeners the first that is not up counts.
+    /// State in a word or two: `up in part` if it may get requests for some of its pools only; if for none, why not for
+    /// the first of them.
     pub fn state(&self) -> &str {
-        let ill = self.listeners.iter().find(|listener| !listener.is_up());
-        match ill.or(self.listeners.first()) {
-            _ if self.draining => "draining",
-            _ if self.silent => "silent",
-            Some(listener) => &listener.state,
+        self.state_among(self.listeners.iter())
+    }
+
+    /// The same for the pool alone, which may have several VIPs.
+    pub fn state_for(&self, pool: &str) -> &str {
+        self.state_among(self.listeners.iter().filter(|listener| listener.pool == pool))
+    }
+
+    fn state_among<'a>(&'a self, mut listeners: impl Iterator<Item = &'a ListenerView> + Clone) -> &'a str {
+        let first = listeners.clone().next();
+        let is_any_up = listeners.clone().any(ListenerView::is_up);
+        match listeners.find(|listener| !listener.is_up()).or(first) {
             None => "unused",
+            _ if self.draining => "draining",
+            _ if self.dead => "dead",
+            _ if self.silent => "silent",
+            Some(listener) if !listener.is_up() && is_any_up => "up in part",
+            Some(listener) => &listener.state,
         }
     }
 
     /// Whether it may get requests for some pool.
     pub fn is_up(&self) -> bool {
         self.listeners.iter().any(|listener| self.may_serve(listener))
+    }
+
+    /// Whether it may get requests for the pool at one of its VIPs.
+    pub fn serves(&self, pool: &str) -> bool {
+        self.listeners.iter().any(|listener| listener.pool == pool && self.may_serve(listener))
     }
 
     /// Whether it may get requests for the pool of this listener.

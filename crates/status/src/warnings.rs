@@ -10,11 +10,8 @@ use crate::switch::SwitchStatus;
 const NAMED: usize = 5;
 
 impl SwitchStatus {
-    /// What is wrong, each with the remedy; nothing if the configuration names no switches.
+    /// What is wrong, each with the remedy.
     pub fn warnings(&self) -> Vec<String> {
-        if self.switches.is_empty() {
-            return Vec::new();
-        }
         let claimed = self.switches.iter().filter(|switch| switch.addresses > 1).map(|switch| {
             format!(
                 "{} machines say that they are switch {}: start each with a name of its own (--name)",
@@ -193,8 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_names_no_switches_has_no_warnings() {
+    fn nodes_are_compared_without_named_switches() {
         let alone = SwitchStatus { switches: Vec::new(), nodes: vec![node("n1", "bbbbbbbb")], ..status() };
-        assert_eq!(alone.warnings(), [""; 0]);
+        let other = "node n1 has another configuration (bbbbbbbb, here aaaaaaaa): copy the file and reload";
+        assert_eq!(alone.warnings(), [other]);
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Allowance for questions to nodes. Anybody can provoke a question with a forged packet, and each question
- * costs a packet to every node and room for a request. The networks that packets claim to come from share the
- * allowance of a period: those that asked in the last period have equal shares of one half, the other half is
- * for new ones.
+ * costs a packet to every node and room for a request. What is not used in a period is saved for some time, for
+ * the flows that come all at once when another switch dies. The networks that packets claim to come from share
+ * it: those that asked in the last period have equal shares of one half, the other half is for new ones.
  */
 #ifndef SWITCH_ALLOWANCE_H
 #define SWITCH_ALLOWANCE_H
@@ -18,10 +18,11 @@
 #include "switch_maps.h"
 
 #define ALLOWANCE_NETWORKS 1024
+#define ALLOWANCE_SAVED    10 /* periods whose questions may be asked at once */
 
 struct allowance {
         __u64 period;
-        __u32 used;
+        __u32 left;
         __u32 networks; /* number of networks that have asked in the period */
         __u32 share;    /* of each network */
         __u32 reserved;
@@ -63,6 +64,20 @@ static __always_inline __u32 network_of(const struct sb_flow *flow, const struct
         return (__u32)sb_siphash(&s->sign, words, 4) & (ALLOWANCE_NETWORKS - 1);
 }
 
+static __always_inline void begin_period(struct allowance *all, __u64 period, __u32 questions)
+{
+        __u64 most = (__u64)ALLOWANCE_SAVED * questions, passed = period - all->period;
+        __u32 sharing = passed == 1 && all->networks ? all->networks : 1;
+        __u64 left = passed < ALLOWANCE_SAVED ? all->left + passed * questions : most;
+
+        all->left = left < most ? left : most;
+        all->share = all->left / 2 / sharing;
+        if (all->share == 0)
+                all->share = 1;
+        all->period = period;
+        all->networks = 0;
+}
+
 static __noinline int may_ask(const struct sb_flow *flow, const struct sb_switch_settings *s)
 {
         __u64 period = bpf_ktime_get_ns() / s->period;
@@ -75,25 +90,17 @@ static __noinline int may_ask(const struct sb_flow *flow, const struct sb_switch
         network = bpf_map_lookup_elem(&network_allowances, &index);
         if (!all || !network)
                 return 0;
-        if (all->period != period) {
-                __u32 sharing = all->period + 1 == period && all->networks ? all->networks : 1;
-
-                all->share = s->questions / 2 / sharing;
-                if (all->share == 0)
-                        all->share = 1;
-                all->period = period;
-                all->used = 0;
-                all->networks = 0;
-        }
+        if (all->period != period)
+                begin_period(all, period, s->questions);
         if (network->period != period) {
                 network->period = period;
                 network->used = 0;
                 all->networks++;
         }
-        if (network->used >= all->share || all->used >= s->questions)
+        if (network->used >= all->share || all->left == 0)
                 return 0;
         network->used++;
-        all->used++;
+        all->left--;
         return 1;
 }
 

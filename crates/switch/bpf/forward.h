@@ -17,6 +17,7 @@
 #include "packet.h"
 #include "parse.h"
 #include "switch_maps.h"
+#include "transmit.h"
 
 /* Bits of sb_flow_state.framing besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)
@@ -97,9 +98,7 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
         count(SB_SWITCH_FORWARDED);
         if (node->here)
                 return XDP_PASS;
-        if (node->ifindex == ctx->ingress_ifindex)
-                return XDP_TX;
-        return bpf_redirect(node->ifindex, 0);
+        return transmit(ctx, node->ifindex, node->ways);
 }
 
 static __always_inline int is_unset(const __u8 address[16])

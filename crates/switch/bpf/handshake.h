@@ -140,7 +140,7 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
         }
         set_tcp_checksum(tcp, p, tcp_len);
         count(SB_SWITCH_SYN_ANSWERED);
-        return XDP_TX;
+        return SEND_BACK;
 }
 
 /*
@@ -230,24 +230,30 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
                 set_tcp_checksum(tcp, p, sizeof(*tcp));
         }
         count(SB_SWITCH_PROBE_ANSWERED);
-        return XDP_TX;
+        return SEND_BACK;
 }
 
 /*
  * RFC 9293 section 3.10.7.1: the sequence number of a reset is the acknowledgment number of the packet that
- * it answers.
+ * it answers. If that has none, the reset acknowledges all of the packet.
  */
-static __always_inline int send_reset(struct xdp_md *ctx, const struct packet *p)
+static __noinline int send_reset(struct xdp_md *ctx, const struct packet *p, __u32 counter)
 {
         struct tcphdr *tcp = turn_around(ctx, p, sizeof(struct tcphdr));
 
         if (!tcp)
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        tcp->seq = bpf_htonl(p->ack);
         tcp->rst = 1;
+        if (p->flags & SB_TCP_ACK) {
+                tcp->seq = bpf_htonl(p->ack);
+        } else {
+                tcp->ack = 1;
+                tcp->ack_seq =
+                    bpf_htonl(p->seq + p->payload + !!(p->flags & SB_TCP_SYN) + !!(p->flags & SB_TCP_FIN));
+        }
         set_tcp_checksum(tcp, p, sizeof(struct tcphdr));
-        count(SB_SWITCH_RESET_SENT);
-        return XDP_TX;
+        count(counter);
+        return SEND_BACK;
 }
 
 #endif

@@ -117,7 +117,11 @@ struct {
 /* Interfaces that the program is attached to, by index. */
 struct our_interface {
         __u8 mac[6];
+        __u16 ways; /* SB_SENDS_* */
 };
+
+/* Verdict of a function that has turned the packet into an answer to its sender. */
+#define SEND_BACK 100
 
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);

@@ -88,7 +88,7 @@ static __noinline int on_arp(struct xdp_md *ctx)
         __builtin_memcpy(eth->h_dest, arp->target_mac, ETH_ALEN);
         __builtin_memcpy(eth->h_source, interface->mac, ETH_ALEN);
         count(SB_SWITCH_ARP_ANSWERED);
-        return XDP_TX;
+        return SEND_BACK;
 }
 
 static __always_inline void turn_ethernet(struct ethhdr *eth, const struct our_interface *interface)
@@ -132,7 +132,7 @@ static __noinline int on_icmp6(struct xdp_md *ctx, const struct packet *p)
         nd->icmp.icmp6_cksum =
             sb_fold(sb_pseudo_sum(&reply, IPPROTO_ICMPV6, sizeof(*nd)) + sb_sum(nd, sizeof(*nd) / 2));
         count(SB_SWITCH_ARP_ANSWERED);
-        return XDP_TX;
+        return SEND_BACK;
 }
 
 /*
@@ -174,7 +174,7 @@ static __noinline int on_ping(struct xdp_md *ctx, const struct packet *p)
         icmp->checksum =
             sb_fold((__u64)(__u16)~icmp->checksum + (__u16)~bpf_htons(request << 8) + bpf_htons(reply << 8));
         count(SB_SWITCH_PING_ANSWERED);
-        return XDP_TX;
+        return SEND_BACK;
 }
 
 #endif

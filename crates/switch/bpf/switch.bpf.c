@@ -29,6 +29,7 @@
 #include "receive.h"
 #include "switch_maps.h"
 #include "syn_cookie.h"
+#include "transmit.h"
 
 static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
                                              const struct sb_flow_entry *entry)
@@ -104,7 +105,8 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                 return begin_flow(ctx, p, &entry);
         }
         if (maker && !p->payload)
-                return p->flags & SB_TCP_FIN ? send_reset(ctx, p) : drop(SB_SWITCH_HANDSHAKE_ACK);
+                return p->flags & SB_TCP_FIN ? send_reset(ctx, p, SB_SWITCH_RESET_SENT)
+                                             : drop(SB_SWITCH_HANDSHAKE_ACK);
         if (p->payload <= 1 && p->flags == SB_TCP_ACK && !maker &&
             cookie_check(s, &p->flow, p->seq, p->ack - 1, &options, &entry))
                 return answer_probe(ctx, p, &options);
@@ -261,8 +263,15 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         return forward(ctx, p, entry, s);
 }
 
-SEC("xdp")
-int switchback(struct xdp_md *ctx)
+/* The VIP has no service at this port. */
+static __always_inline int on_closed_port(struct xdp_md *ctx, const struct packet *p)
+{
+        if (p->flags & SB_TCP_RST)
+                return drop(SB_SWITCH_DROP_FLAGS);
+        return send_reset(ctx, p, SB_SWITCH_NO_SERVICE);
+}
+
+static __always_inline int receive(struct xdp_md *ctx)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
         struct ethhdr *eth = data;
@@ -286,8 +295,8 @@ int switchback(struct xdp_md *ctx)
                 return XDP_PASS;
         if (next == IPPROTO_UDP)
                 return on_handoff(ctx, &p, s);
-        if (next == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
-                return XDP_TX;
+        if (next == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == SEND_BACK)
+                return SEND_BACK;
         if (!is_vip(p.flow.vip))
                 return XDP_PASS;
         if (next == SB_MALFORMED)
@@ -295,7 +304,7 @@ int switchback(struct xdp_md *ctx)
         if (next < 0)
                 return drop(SB_SWITCH_DROP_FRAGMENT);
         if (next == IPPROTO_ICMP || next == IPPROTO_ICMPV6)
-                return on_ping(ctx, &p) == XDP_TX ? XDP_TX : on_icmp(ctx, &p, s);
+                return on_ping(ctx, &p) == SEND_BACK ? SEND_BACK : on_icmp(ctx, &p, s);
         if (next != IPPROTO_TCP)
                 return XDP_PASS;
         if (parse_tcp(&cursor, &p))
@@ -304,8 +313,20 @@ int switchback(struct xdp_md *ctx)
         endpoint.port = p.flow.vip_port;
         vip = bpf_map_lookup_elem(&vips, &endpoint);
         if (!vip)
-                return XDP_PASS;
+                return on_closed_port(ctx, &p);
         return on_client(ctx, &p, vip, s);
+}
+
+SEC("xdp")
+int switchback(struct xdp_md *ctx)
+{
+        const struct our_interface *interface;
+        int verdict = receive(ctx);
+
+        if (verdict != SEND_BACK)
+                return verdict;
+        interface = this_interface(ctx);
+        return transmit(ctx, ctx->ingress_ifindex, interface ? interface->ways : 0);
 }
 
 /* The entry in the map, if it belongs to the change's connection. */

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nix::sys::socket::{
@@ -14,10 +14,11 @@ use switchback_config::{Cluster, Node, Rank};
 use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges::{self, CapabilitySet};
-use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
+use switchback_runtime::{Doing, Error, Result, events, interface, monotonic_ns, since_1970};
 use switchback_status::switch::{
     DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
 };
+use switchback_survey::Responder;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
@@ -32,10 +33,11 @@ use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
 use crate::observe::{Clock, Names, Observer, ObserverMessage};
-use crate::plan::{LocalMachine, NodeId, Plan};
-use crate::program::Program;
+use crate::plan::{Conditions, LocalMachine, NodeId, Plan};
+use crate::program::{Program, Ways};
 use crate::sender::Sender;
 use crate::switches::Switches;
+use crate::watch::Watch;
 
 /// Capacity of the map `nodes`.
 const NODES: usize = 1024;
@@ -69,7 +71,11 @@ pub struct Driver<'a> {
     sender: Sender,
     netlink: Socket,
     nudge_sockets: HashMap<bool, UdpSocket>,
+    /// Answers `switchback test`; None before the start.
+    responder: Option<Responder>,
     routes: HashMap<IpAddr, Route>,
+    /// How XDP sends, by the index of the interface.
+    ways: HashMap<u32, Ways>,
     announcers: Vec<Announcer>,
     bank: usize,
     batch: usize,
@@ -92,6 +98,7 @@ pub struct Driver<'a> {
     written_nodes: HashMap<NodeId, sb_node>,
     /// What nodes tell of the cluster's switches.
     switches: Switches,
+    watch: Watch,
     /// Access log and metrics; None if neither is configured.
     observer: Option<Observer>,
 }
@@ -131,7 +138,9 @@ impl<'a> Driver<'a> {
             sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
             nudge_sockets,
+            responder: None,
             routes: HashMap::new(),
+            ways: HashMap::new(),
             announcers: Vec::new(),
             bank: 0,
             batch: 0,
@@ -147,6 +156,7 @@ impl<'a> Driver<'a> {
             looked: Duration::ZERO,
             written_nodes: known,
             switches: Switches::default(),
+            watch: Watch::default(),
             observer: None,
             cluster,
         })
@@ -160,16 +170,13 @@ impl<'a> Driver<'a> {
         self.written_nodes.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
         self.resolve(program)?;
         for attached in &program.attached {
-            let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
-            let mac = mac.doing(|| format!("read the hardware address of {}", attached.name))?;
-            let Some(mac) = mac else {
-                return Err(Error::new(format!("{} is no Ethernet interface", attached.name)));
-            };
-            program.set_interface(attached.ifindex, mac)?;
-            let announcer = Announcer::new(attached.ifindex, mac);
+            let announcer = Announcer::new(attached.ifindex, attached.mac);
             self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
         privileges::keep_only(CapabilitySet::empty())?;
+        let sockets = self.nudge_sockets.values().map(UdpSocket::try_clone).collect::<std::io::Result<_>>();
+        let sockets = sockets.doing(|| "share the sockets of handoff packets")?;
+        self.responder = Some(Responder::start(sockets, &self.cluster.key_bytes())?);
         self.set_vips(program)?;
         self.set_observer(program)?;
         self.dispatcher.list_flows(self.now());
@@ -315,6 +322,8 @@ impl<'a> Driver<'a> {
         if now >= self.looked + SWEEP {
             self.looked = now;
             self.write_dead(program);
+            let nodes = self.node_views();
+            events::log_all(&self.watch.look(&nodes, now));
         }
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
@@ -329,6 +338,8 @@ impl<'a> Driver<'a> {
             return;
         }
         self.ticked = now;
+        events::log_all(&self.watch.look_at_drops(|counter| program.counter(counter)));
+        events::log_all(&self.watch.compare(&self.cluster_view()));
         let mut result = self.resolve(program);
         self.say_hello();
         self.flush();
@@ -336,7 +347,7 @@ impl<'a> Driver<'a> {
             result = result.and(program.set_settings(&self.settings()));
         }
         if let Err(error) = result {
-            eprintln!("switchback: {error}");
+            log::error!("{error}");
         }
     }
 
@@ -367,11 +378,11 @@ impl<'a> Driver<'a> {
             return;
         }
         if let Err(error) = program.change_flows(&output.changes) {
-            eprintln!("switchback: {error}");
+            log::error!("{error}");
         }
         self.sender.send(output.packets());
         if let Err(error) = program.change_flows(&output.moves) {
-            eprintln!("switchback: {error}");
+            log::error!("{error}");
         }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
             observer.send(ObserverMessage::Observations(std::mem::take(&mut output.observed)));
@@ -394,7 +405,7 @@ impl<'a> Driver<'a> {
             let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.dead = dead.into();
             if let Err(error) = program.set_node(id, node) {
-                eprintln!("switchback: {error}");
+                log::error!("{error}");
             }
         }
     }
@@ -412,7 +423,7 @@ impl<'a> Driver<'a> {
             let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.clock = clock;
             if let Err(error) = program.set_node(id, node) {
-                eprintln!("switchback: {error}");
+                log::error!("{error}");
             }
         }
     }
@@ -431,7 +442,7 @@ impl<'a> Driver<'a> {
             Ok(flows) => {
                 flows.into_iter().for_each(|(flow, entry)| self.dispatcher.take_back(at, &flow, entry));
             }
-            Err(error) => eprintln!("switchback: {error}"),
+            Err(error) => log::error!("{error}"),
         }
     }
 
@@ -452,8 +463,23 @@ impl<'a> Driver<'a> {
         Ok(vec![format!("node {name} {what}")])
     }
 
+    /// Looks how XDP can send on each interface, and tells the program; true if that has changed.
+    fn look_at_interfaces(&mut self, program: &Program) -> Result<bool> {
+        let mut has_changed = false;
+        for attached in &program.attached {
+            // An interface that is gone sends nothing.
+            let ways = attached.ways().unwrap_or_default();
+            if self.ways.insert(attached.ifindex, ways) != Some(ways) {
+                program.set_interface(attached.ifindex, attached.mac, ways)?;
+                has_changed = true;
+            }
+        }
+        Ok(has_changed)
+    }
+
     /// Looks up the route to every node and updates program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
+        let sends_otherwise = self.look_at_interfaces(program)?;
         let current: Vec<(IpAddr, NodeId)> =
             self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
         let here = self.here_at();
@@ -468,15 +494,16 @@ impl<'a> Driver<'a> {
             if let Some(socket) = self.nudge_sockets.get(&address.is_ipv6()) {
                 let _ = socket.send_to(&[], (address, SB_GENEVE_PORT as u16));
             }
-            if route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO {
+            let is_known = route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO;
+            if is_known && !sends_otherwise {
                 continue;
             }
             let mut node = sb_node { address: address_bytes(address), ..Default::default() };
             if let Some(route) = route {
                 node.source = address_bytes(route.source);
-                let attached = program.attached.iter().any(|attached| attached.ifindex == route.ifindex);
-                if let (Some((theirs, ours)), true) = (route.macs, attached) {
-                    (node.ifindex, node.next_hop, node.our_mac) = (route.ifindex, theirs, ours);
+                if let (Some((theirs, ours)), Some(ways)) = (route.macs, self.ways.get(&route.ifindex)) {
+                    (node.ifindex, node.ways) = (route.ifindex, ways.0);
+                    (node.next_hop, node.our_mac) = (theirs, ours);
                 }
                 self.routes.insert(address, route);
             } else {
@@ -552,6 +579,7 @@ impl<'a> Driver<'a> {
         let lines = self.cluster.diff(&cluster);
         let program = self.program();
         self.keys.replace(&cluster.keys);
+        self.responder.iter().for_each(|responder| responder.set_keys(&cluster.key_bytes()));
         let now = self.now();
         let place = LocalMachine { zone: self.zone.as_deref(), node: self.here.as_deref() };
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
@@ -581,48 +609,66 @@ impl<'a> Driver<'a> {
         Ok(move || Ok(SwitchStatus { flows: flows()?, ..status }))
     }
 
+    /// What this switch knows of the cluster's machines, without counts.
+    fn cluster_view(&self) -> SwitchStatus {
+        let own = self.own();
+        SwitchStatus {
+            version: own.software.version().unwrap_or_default(),
+            config: own.software.config_digits().unwrap_or_default(),
+            nodes: self.node_views(),
+            switches: self.switches.views(&self.cluster.switches, &own, self.now()),
+            ..SwitchStatus::default()
+        }
+    }
+
     fn status_without_flows(&self) -> SwitchStatus {
         let program = self.program();
         let interfaces = program.attached.iter().map(|attached| InterfaceStatus {
             name: attached.name.clone(),
             mode: attached.mode.name().to_owned(),
+            kernel_sends: self.ways.get(&attached.ifindex) == Some(&Ways::default()),
         });
         let requests = &self.dispatcher.stats.services;
         let services = self.cluster.services.iter().enumerate().map(|(index, service)| ServiceStatus {
             name: service.name.clone(),
             listen: service.listen.clone(),
+            routes: self.cluster.routes_in_words(service),
             requests: requests.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
         });
         let counters = SwitchCounter::ALL.iter();
-        let own = self.own();
+        let view = self.cluster_view();
         SwitchStatus {
-            version: own.software.version().unwrap_or_default(),
-            config: own.software.config_digits().unwrap_or_default(),
             interfaces: interfaces.collect(),
             uptime_s: self.now().as_secs(),
             learning: self.is_learning(),
             leaving: self.leaving.is_some(),
             flows: 0,
             services: services.collect(),
-            nodes: self.cluster.nodes.iter().map(|node| self.node_status(node)).collect(),
-            switches: self.switches.views(&self.cluster.switches, &own, self.now()),
+            nodes: view.nodes.into_iter().map(|node| self.with_counts(node)).collect(),
             dispatch: self.dispatch_status(),
             counters: counters.map(|counter| (counter.name().into(), program.counter(*counter))).collect(),
             responses: self.observer.as_ref().map(Observer::totals),
+            events: events::recent(),
+            ..view
         }
     }
 
-    fn node_status(&self, node: &Node) -> NodeView {
+    /// The nodes in the configuration's order, without counts.
+    fn node_views(&self) -> Vec<NodeView> {
+        let conditions = self.dispatcher.seen().conditions(self.now());
+        self.cluster.nodes.iter().map(|node| self.node_view(node, &conditions)).collect()
+    }
+
+    fn node_view(&self, node: &Node, conditions: &[Vec<Conditions>]) -> NodeView {
         let (now, plan) = (self.now(), self.dispatcher.seen());
         let id = self.ids.all()[&node.address];
-        let counts = self.dispatcher.stats.nodes.get(id.index()).cloned().unwrap_or_default();
         let here = self.here.as_ref() == Some(&node.name);
         let route = self.routes.get(&node.address);
-        let conditions = plan.conditions(id, now).into_iter();
-        let listeners = conditions.map(|(pool, vip, reason, queue)| ListenerView {
-            pool: self.cluster.pools[pool].name.clone(),
-            listen: Some(vip),
-            state: report::condition(reason).to_owned(),
+        let listeners = conditions.get(id.index()).into_iter().flatten();
+        let listeners = listeners.map(|(pool, vip, condition, queue)| ListenerView {
+            pool: self.cluster.pools[*pool].name.clone(),
+            listen: Some(*vip),
+            state: condition.name().to_owned(),
             queue: queue.len,
             queue_limit: queue.limit,
         });
@@ -632,12 +678,9 @@ impl<'a> Driver<'a> {
             address: Some(node.address),
             here,
             resolved: here || route.is_some_and(|route| route.macs.is_some()),
-            requests: counts.requests + self.program().express_by_node(id),
-            adopted: counts.adopted,
-            refused: counts.refused,
-            released: counts.released,
             draining: plan.is_draining(id),
             silent: plan.is_silent(id, now),
+            dead: plan.is_dead(id, now),
             newest_version: report.map(|report| report.newest),
             version: report.and_then(|report| report.software.version()),
             config: report.and_then(|report| report.software.config_digits()),
@@ -648,6 +691,22 @@ impl<'a> Driver<'a> {
                 cpu_permille: report.cpu,
             }),
             listeners: listeners.collect(),
+            ..NodeView::default()
+        }
+    }
+
+    /// Adds what the program and the dispatcher have counted.
+    fn with_counts(&self, node: NodeView) -> NodeView {
+        let Some(id) = node.address.and_then(|address| self.ids.all().get(&address).copied()) else {
+            return node;
+        };
+        let counts = self.dispatcher.stats.nodes.get(id.index()).cloned().unwrap_or_default();
+        NodeView {
+            requests: counts.requests + self.program().express_by_node(id),
+            adopted: counts.adopted,
+            refused: counts.refused,
+            released: counts.released,
+            ..node
         }
     }
 
@@ -715,10 +774,6 @@ fn take_port(v6: bool) -> Result<UdpSocket> {
         Error::cannot(format!("take UDP port {SB_GENEVE_PORT}, which handoff packets use"), error)
             .remedy(format!("`ss -ulnp sport = {SB_GENEVE_PORT}` shows who has it"))
     })
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Random numbers for the policies: SipHash of a counter under the standard library's per-map keys, which come from the

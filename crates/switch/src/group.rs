@@ -15,7 +15,7 @@ use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
 use switchback_wire::Reason;
-use switchback_wire::report::{Report, pool_id};
+use switchback_wire::report::{Condition, Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
@@ -341,7 +341,7 @@ impl Group {
             **weight > 0
                 && member.node != first
                 && can_serve(member, state.drained)
-                && !state.silent
+                && !is_suspect(member, state)
                 && has_room
         });
         let burden = |(member, weight): &(&GroupMember, &u32)| {
@@ -403,8 +403,8 @@ impl Group {
         if !back && member.number.is_some_and(is_older) {
             return false;
         }
-        let was_ready = member.reason.is_none();
-        if report.is_ready() && (!was_ready || back) && member.number.is_some() {
+        let before = member.reason;
+        if report.is_ready() && (before.is_some() || back) && member.number.is_some() {
             member.load.up_since = now;
         }
         member.number = Some(report.number);
@@ -421,13 +421,19 @@ impl Group {
             member.latency_at = now;
         }
         member.set_queue(report.queue, now);
-        was_ready != report.is_ready()
+        before != report.reason
     }
 
-    /// Why the node takes no requests here, and its accept queue.
-    pub fn condition(&self, node: NodeId, now: Duration) -> Option<(Option<Reason>, Queue)> {
-        let member = self.members.iter().find(|member| member.node == node)?;
-        Some((member.reason, member.queue_now(self.share, 0, now)))
+    /// For each node whether it takes requests here, and its accept queue.
+    pub fn conditions(&self, now: Duration) -> impl Iterator<Item = (NodeId, Condition, Queue)> {
+        self.members.iter().map(move |member| {
+            let condition = match (member.number, member.reason) {
+                (_, Some(reason)) => Condition::Down(reason),
+                (Some(_), None) => Condition::Up,
+                (None, None) => Condition::Unreported,
+            };
+            (member.node, condition, member.queue_now(self.share, 0, now))
+        })
     }
 }
 
@@ -445,13 +451,13 @@ fn load(
     let cannot = tried.contains(&member.node) || waited && share != 0 && queue.is_full();
     let availability = match () {
         () if cannot || !can_serve(member, state.drained) => Availability::Down,
-        () if state.silent => Availability::Suspect,
+        () if is_suspect(member, state) => Availability::Suspect,
         () => Availability::Up,
     };
     Load { availability, queue, ..member.load }
 }
 
-/// Whether the policy would consider the node: it can serve, and is not silent while another usable node is not.
+/// Whether the policy would consider the node: it can serve, and is not suspect while another usable node is not.
 fn is_usable(
     members: &[GroupMember],
     weights: &[u32],
@@ -459,14 +465,19 @@ fn is_usable(
     state: &impl Fn(NodeId) -> NodeState,
 ) -> bool {
     let own = state(node);
-    let serves = members.iter().any(|member| member.node == node && can_serve(member, own.drained));
+    let mut serves = members.iter().filter(|member| member.node == node && can_serve(member, own.drained));
     let speaks = |(member, weight): (&GroupMember, &u32)| {
         let state = state(member.node);
-        *weight > 0 && !state.silent && can_serve(member, state.drained)
+        *weight > 0 && !is_suspect(member, state) && can_serve(member, state.drained)
     };
-    serves && (!own.silent || !std::iter::zip(members, weights).any(speaks))
+    serves.any(|member| !is_suspect(member, own) || !std::iter::zip(members, weights).any(speaks))
 }
 
 fn can_serve(member: &GroupMember, drained: bool) -> bool {
-    member.reason.is_none() && !drained
+    matches!(member.reason, None | Some(Reason::Unacknowledged)) && !drained
+}
+
+/// Whether the node gets requests only if no other node can: it is silent, or nobody acknowledges its responses.
+fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
+    state.silent || member.reason == Some(Reason::Unacknowledged)
 }

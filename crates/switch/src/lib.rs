@@ -23,19 +23,24 @@ mod sender;
 mod sessions;
 mod sizes;
 mod switches;
+mod watch;
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use switchback_config::Cluster;
+use switchback_config::{Checked, Cluster, Diagnostic};
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
+use switchback_runtime::events;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, checks, tell_ready};
+use switchback_runtime::{
+    Doing, Error, Facts, Follower, Result, Signals, check_switch, checks, interface, tell_ready,
+};
 
 use driver::Driver;
 use program::Program;
@@ -54,6 +59,8 @@ pub struct Options {
     pub zone: Option<String>,
     /// The `[[switch]]` entry of this machine, if it has one.
     pub name: Option<String>,
+    /// The server of `[admin]`.
+    pub admin: Arc<dyn Follower<Cluster>>,
 }
 
 /// The node that runs in the same process.
@@ -86,7 +93,7 @@ pub fn run_beside_node(options: Options, here: Here) -> Result<()> {
 
 /// `here` is the name of the local node and its ring buffer.
 fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle)>) -> Result<()> {
-    let cluster = load(options)?;
+    let (cluster, _) = load(options, here.is_some())?;
     let Some(first) = options.interfaces.first() else {
         return Err(Error::new("the switch needs an interface").remedy("name it with --interface"));
     };
@@ -94,17 +101,26 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
         checks::refuse_fatal(&check_switch(&Facts::gather(name)))?;
     }
     let mut control = ControlServer::bind(ROLE, first)?;
+    options.admin.prepare(&cluster)?();
     let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows)?;
     let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
 }
 
-fn load(options: &Options) -> Result<Cluster> {
-    let cluster = switchback_config::load(&options.config)
-        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
+/// Reads the configuration and logs the warnings about it, which are also returned. Beside a node there are none: its
+/// agent has them.
+fn load(options: &Options, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic>)> {
+    let Checked { cluster, mut warnings } =
+        switchback_tls::check(&options.config, &interface::all_addresses()?)
+            .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
     let served = cluster.served_by(options.name.as_deref());
-    served.map_err(|what| Error::new(what).remedy("name it with --name").with_exit_status(1))
+    let served = served.map_err(|what| Error::new(what).remedy("name it with --name").with_exit_status(1))?;
+    if beside_node {
+        warnings.clear();
+    }
+    events::log_warnings(&warnings);
+    Ok((served, warnings))
 }
 
 fn start_and_serve(
@@ -140,7 +156,7 @@ fn start_and_serve(
         epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, what)).doing(|| "watch descriptors")?;
     }
     for attached in &program.attached {
-        println!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
+        log::info!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
     }
     tell_ready();
     loop {
@@ -161,14 +177,17 @@ fn start_and_serve(
                 driver.borrow().reopen_log();
             }
             if wishes.reload {
-                report(reload_from(options, &mut driver.borrow_mut()));
+                // The result is in the log.
+                let _ = reload_from(options, here.is_some(), &mut driver.borrow_mut());
             }
         }
         if events.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
                 Request::Status => status(&driver.borrow()),
-                Request::Reload {} => done(reload_from(options, &mut driver.borrow_mut())).into(),
-                Request::Drain { node, on } => done(driver.borrow_mut().drain(&node, on)).into(),
+                Request::Reload {} => {
+                    done(reload_from(options, here.is_some(), &mut driver.borrow_mut())).into()
+                }
+                Request::Drain { node, on } => done(drain(&mut driver.borrow_mut(), &node, on)).into(),
             })?;
         }
     }
@@ -235,13 +254,18 @@ fn done(result: Result<Vec<String>>) -> Response {
     }
 }
 
-fn reload_from(options: &Options, driver: &mut Driver<'_>) -> Result<Vec<String>> {
-    driver.reload(load(options)?)
+fn reload_from(options: &Options, beside_node: bool, driver: &mut Driver<'_>) -> Result<Vec<String>> {
+    let reloaded = load(options, beside_node).and_then(|(cluster, warnings)| {
+        let admin = options.admin.prepare(&cluster)?;
+        let lines = driver.reload(cluster)?;
+        admin();
+        Ok((lines, warnings))
+    });
+    events::log_reload(reloaded)
 }
 
-fn report(reloaded: Result<Vec<String>>) {
-    match reloaded {
-        Ok(lines) => lines.iter().for_each(|line| println!("reload: {line}")),
-        Err(error) => eprintln!("switchback: reload refused, the old configuration goes on: {error}"),
-    }
+fn drain(driver: &mut Driver<'_>, node: &str, on: bool) -> Result<Vec<String>> {
+    let lines = driver.drain(node, on)?;
+    lines.iter().for_each(|line| log::info!("by command: {line}"));
+    Ok(lines)
 }

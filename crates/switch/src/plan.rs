@@ -12,7 +12,7 @@ use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{Peers, source_port};
 use switchback_wire::message::Order;
-use switchback_wire::report::{Report, pool_id};
+use switchback_wire::report::{Condition, Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, NodeState};
@@ -130,6 +130,9 @@ pub struct PlanService {
     by_tls_session: bool,
     routes: Routes,
 }
+
+/// Of a node in one of its groups: pool, VIP, condition, accept queue.
+pub type Conditions = (usize, SocketAddr, Condition, Queue);
 
 /// Action of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -573,6 +576,11 @@ impl Plan {
         Some(Peers { node: node.address, switch: node.source?, epoch })
     }
 
+    /// Whether the node's clock is known, without which it can be sent nothing about flows.
+    pub fn has_clock(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.clock.is_some())
+    }
+
     /// Challenge for the node's clock; the same one until it is answered or forgotten.
     pub fn challenge(&mut self, id: NodeId, random: &mut dyn FnMut() -> u64) -> Option<u64> {
         Some(*self.node_mut(id)?.challenge.get_or_insert_with(random))
@@ -649,17 +657,16 @@ impl Plan {
         self.ids().filter(|id| self.is_draining(*id)).filter(has_flows).collect()
     }
 
-    /// The node's groups in the configuration's order: pool, VIP, reason for no requests, accept queue.
-    pub fn conditions(&self, id: NodeId, now: Duration) -> Vec<(usize, SocketAddr, Option<Reason>, Queue)> {
-        let mut found: Vec<_> = self
-            .group_at
-            .iter()
-            .filter_map(|(&(pool, vip), &group)| {
-                let (reason, queue) = self.groups[group].condition(id, now)?;
-                Some((pool, vip, reason, queue))
-            })
-            .collect();
-        found.sort_by_key(|(pool, vip, ..)| (*pool, *vip));
+    /// By the node's id, its groups in the configuration's order.
+    pub fn conditions(&self, now: Duration) -> Vec<Vec<Conditions>> {
+        let mut found = vec![Vec::new(); self.nodes.len()];
+        let mut groups: Vec<_> = self.group_at.iter().collect();
+        groups.sort();
+        for (&(pool, vip), &group) in groups {
+            for (node, condition, queue) in self.groups[group].conditions(now) {
+                found[node.index()].push((pool, vip, condition, queue));
+            }
+        }
         found
     }
 

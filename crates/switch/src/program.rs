@@ -13,12 +13,15 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, ProgramInput};
 use switchback_flow::entry::Entry;
 use switchback_http::framing;
+use switchback_runtime::netlink::Socket;
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::programs::{Place, attach_or_replace};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
 
 use crate::dispatch::Change;
 use crate::express::Tables;
+use crate::nexthop;
 use crate::plan::NodeId;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -53,6 +56,15 @@ impl Mode {
     }
 }
 
+/// Ways in which XDP can send on an interface (`SB_SENDS_*`). Without one the kernel sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ways(pub u16);
+
+impl Ways {
+    /// All ways.
+    pub const ALL: Ways = Ways((SB_SENDS_TX | SB_SENDS_REDIRECT) as u16);
+}
+
 /// An interface that the program is attached to.
 #[derive(Debug)]
 pub struct Attached {
@@ -60,8 +72,24 @@ pub struct Attached {
     pub name: String,
     /// Interface index.
     pub ifindex: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
     /// Attachment mode.
     pub mode: Mode,
+    /// Whether it is a veth, which delivers what `XDP_TX` sends only if its other end has a program.
+    is_veth: bool,
+}
+
+impl Attached {
+    /// The ways in which XDP can send on the interface now.
+    pub fn ways(&self) -> Result<Ways> {
+        if self.mode == Mode::Generic {
+            return Ok(Ways::ALL);
+        }
+        let sends_redirected = interface::xdp(self.ifindex)?.sends_redirected;
+        let way = |works: bool, way: u32| if works { way as u16 } else { 0 };
+        Ok(Ways(way(!self.is_veth, SB_SENDS_TX) | way(sends_redirected, SB_SENDS_REDIRECT)))
+    }
 }
 
 /// The loaded program.
@@ -127,7 +155,15 @@ impl Program {
     /// Attaches the program to an interface, or takes over the previous process's attachment.
     pub fn attach(&mut self, name: &str) -> Result<()> {
         let ifindex = interface::index(name)?;
+        let mac = Socket::route().and_then(|mut netlink| nexthop::mac_of(&mut netlink, ifindex));
+        let mac = mac.doing(|| format!("read the hardware address of {name}"))?;
+        let mac = mac.ok_or_else(|| Error::new(format!("{name} is no Ethernet interface")))?;
         let pins = self.pins.as_ref().expect("pins are removed by detach() only, which is the end");
+        let sender_pin = pins.link_path(&format!("transmit-{name}"));
+        let sender = &self.skel.progs.switchback_transmit;
+        let sender = attach_or_replace(sender, &sender_pin, ifindex, Place::First)
+            .doing(|| format!("attach the program `switchback_transmit` to {name}"))?;
+        self.links.push(sender);
         let pin = pins.link_path(&format!("xdp-{name}"));
         let program = &self.skel.progs.switchback;
         let previous = if pin.exists() { Link::open(&pin).ok() } else { None };
@@ -145,8 +181,9 @@ impl Program {
             }
         };
         self.links.push(link);
-        let mode = mode_of(ifindex).doing(|| format!("ask how XDP is attached to {name}"))?;
-        self.attached.push(Attached { name: name.to_string(), ifindex, mode });
+        let mode = if interface::xdp(ifindex)?.is_generic { Mode::Generic } else { Mode::Native };
+        let is_veth = interface::driver(name)? == "veth";
+        self.attached.push(Attached { name: name.to_string(), ifindex, mac, mode, is_veth });
         if mode == Mode::Generic && interface::gro(name)? {
             return Err(Error::new(format!(
                 "{name} has no native XDP, and in generic mode packets arrive merged (GRO), longer than can be handed over"
@@ -158,7 +195,7 @@ impl Program {
 
     /// Detaches from all interfaces and removes the pins; the maps live until the process ends.
     pub fn detach(&mut self) -> Result<()> {
-        for link in self.links.drain(..) {
+        for link in self.links.drain(..).rev() {
             // Explicitly, because the kernel defers it if the pin held the last reference.
             let _ = link.detach();
         }
@@ -253,10 +290,13 @@ impl Program {
         map.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).doing(|| "set the program's keys")
     }
 
-    /// Sets the hardware address of an interface.
-    pub fn set_interface(&self, ifindex: u32, mac: [u8; 6]) -> Result<()> {
+    /// Sets the hardware address of an interface, and the ways in which XDP can send on it.
+    pub fn set_interface(&self, ifindex: u32, mac: [u8; 6], ways: Ways) -> Result<()> {
+        let [a, b, c, d, e, f] = mac;
+        let [low, high] = ways.0.to_ne_bytes();
         let map = &self.skel.maps.interfaces;
-        map.update(&ifindex.to_ne_bytes(), &mac, MapFlags::ANY).doing(|| "set the program's interfaces")
+        map.update(&ifindex.to_ne_bytes(), &[a, b, c, d, e, f, low, high], MapFlags::ANY)
+            .doing(|| "set the program's interfaces")
     }
 
     /// Replaces the VIPs: adds new ones first, removes old ones last.
@@ -404,20 +444,6 @@ fn attach_error(name: &str, error: &libbpf_rs::Error) -> Error {
         _ => Error::cannot(doing, format_args!("{error:#}"))
             .remedy(format!("see `dmesg`; drivers limit the MTU and the offloads that XDP goes with, try `ethtool -K {name} lro off` and an MTU of 1500")),
     }
-}
-
-fn mode_of(ifindex: u32) -> std::io::Result<Mode> {
-    let mut options = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: the options' size is set, and they live until the call returns.
-    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) };
-    if result != 0 {
-        return Err(std::io::Error::from_raw_os_error(-result));
-    }
-    const XDP_ATTACHED_SKB: u8 = 2;
-    Ok(if options.attach_mode == XDP_ATTACHED_SKB { Mode::Generic } else { Mode::Native })
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use switchback_config::Certificate;
 use webpki::EndEntityCert;
+use x509_cert::certificate::Version;
+use x509_cert::der::Decode;
 
 /// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,13 +75,18 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-fn read(files: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+pub(crate) fn read(files: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
     let wrong = |file: &Path, what: String| CertificateError { file: file.to_owned(), what };
     let chain = CertificateDer::pem_file_iter(&files.chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| wrong(&files.chain, format!("no certificates in PEM: {error}")))?;
     if chain.is_empty() {
         return Err(wrong(&files.chain, "no certificate in it".to_owned()));
+    }
+    if is_version_1(&chain[0]) {
+        let what =
+            "the certificate is of version 1, allowed is version 3: openssl x509 -req makes it with -extfile";
+        return Err(wrong(&files.chain, what.to_owned()));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| wrong(&files.key, format!("no private key in PEM: {error}")))?;
@@ -94,6 +101,11 @@ fn read(files: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, 
         certified.ocsp = Some(staple);
     }
     Ok(certified)
+}
+
+fn is_version_1(der: &CertificateDer<'_>) -> bool {
+    x509_cert::Certificate::from_der(der)
+        .is_ok_and(|certificate| certificate.tbs_certificate.version == Version::V1)
 }
 
 /// The names that a certificate is for.

@@ -9,6 +9,7 @@
 //! Keys and data are overwritten when they are not needed any more, and no `Debug` shows them.
 
 mod certificates;
+mod check;
 pub mod endpoint;
 mod error;
 mod keys;
@@ -23,6 +24,7 @@ mod tickets;
 use std::fmt;
 
 pub use certificates::{CertificateError, Certificates};
+pub use check::{certificate_warnings, check, check_text};
 pub use error::Error;
 pub use keys::Cipher;
 pub use moved::{Lent, Moved};

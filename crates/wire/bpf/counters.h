@@ -24,6 +24,7 @@
         X(HANDSHAKE_ACK, "ACKs that completed a handshake; nothing is stored for them")                      \
         X(SUCCEEDED, "flow entries removed because their client has begun another connection")               \
         X(RESET_SENT, "RSTs sent to clients that closed before any request")                                 \
+        X(NO_SERVICE, "RSTs sent for TCP to a port of a VIP that has no service")                            \
         X(DROP_COOKIE, "dropped: no flow entry, and no valid cookie of a connection that is not over")       \
         X(DROP_UNASKED, "dropped: perhaps begun by another process, and nodes are asked too much")           \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
@@ -70,6 +71,7 @@
         X(NOT_TAKEN, "flows ended because their socket did not take what had been read")                     \
         X(ABORTED, "flows released before their request was complete")                                       \
         X(RESPONSES, "responses followed to their end")                                                      \
+        X(ACKNOWLEDGED, "packets of clients that acknowledge more of a response")                            \
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \
         X(FACT, "facts of responses that a switch wants to know")                                            \
         X(FACT_LOST, "facts for which there was no room")                                                    \

@@ -222,6 +222,8 @@ enum sb_reason {
         SB_REASON_OUTDATED = 13,
         /* UNOWNED: the node has released the flow, in the state given. Whoever finds no owner can go on with it. */
         SB_REASON_RELEASED = 14,
+        /* REPORT: nobody acknowledges the responses of the node, which gets requests if no other can. */
+        SB_REASON_UNACKNOWLEDGED = 15,
 };
 
 /* All of the accept queue, in percent: in `queue_share` of ADOPT. */

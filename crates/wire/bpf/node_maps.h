@@ -131,6 +131,17 @@ enum sb_ownership {
         SB_OWN_RELEASED = 2, /* another node may speak; this one is mute */
 };
 
+/* The last response that has been sent whole, until its client has acknowledged it. */
+struct sb_ended {
+        __u64 bytes;
+        __u64 duration_us;
+        __u32 end; /* sequence number behind it */
+        __u32 head_bytes;
+        __u32 first_byte_us;
+        __u16 number; /* of its request */
+        __u16 status; /* 0: there is none */
+};
+
 /* Number of unanswered requests of which the node knows the methods. */
 #define SB_HEADS 256
 
@@ -174,6 +185,7 @@ struct sb_owned {
         __u32 head_bytes;    /* 0: the head is not over */
         __u32 via;           /* end of the address of the switch that the flow came by last */
         __u32 reserved;
+        struct sb_ended ended;
         struct sb_cookies cookies;
 };
 

@@ -97,6 +97,10 @@ struct sb_flow_entry {
         __u32 reserved;
 };
 
+/* Ways in which XDP can send on an interface. Without one the kernel sends. */
+#define SB_SENDS_TX       1 /* XDP_TX */
+#define SB_SENDS_REDIRECT 2
+
 struct sb_node {
         __u8 address[16]; /* of handoff packets; zero: no such node */
         __u8 source[16];  /* of the switch, towards the node */
@@ -104,7 +108,8 @@ struct sb_node {
         __u8 next_hop[6];
         __u8 our_mac[6];
         __u32 dead;  /* silent for so long that data of its flows goes to the L7 thread */
-        __u32 here;  /* on this machine: packets go to this machine's kernel */
+        __u16 here;  /* on this machine: packets go to this machine's kernel */
+        __u16 ways;  /* SB_SENDS_*, of the interface */
         __u64 clock; /* of the node, ahead of this machine's; 0: unknown */
 };
 

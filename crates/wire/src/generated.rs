@@ -45,6 +45,8 @@ pub const SB_COOKIE_SWITCHES: u32 = 16;
 pub const SB_STEP_MAX: u32 = 536870912;
 pub const SB_STEP_NEAR: u32 = 268435456;
 pub const SB_STEP_LATE: u32 = 67108864;
+pub const SB_SENDS_TX: u32 = 1;
+pub const SB_SENDS_REDIRECT: u32 = 2;
 pub const SB_EXPRESS_HEAD_MAX: u32 = 600;
 pub const SB_EXPRESS_STATES: u32 = 4096;
 pub const SB_EXPRESS_COLUMNS: u32 = 128;
@@ -161,6 +163,7 @@ pub enum sb_reason {
     SB_REASON_SERVED = 12,
     SB_REASON_OUTDATED = 13,
     SB_REASON_RELEASED = 14,
+    SB_REASON_UNACKNOWLEDGED = 15,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -501,7 +504,8 @@ pub struct sb_node {
     pub next_hop: [__u8; 6usize],
     pub our_mac: [__u8; 6usize],
     pub dead: __u32,
-    pub here: __u32,
+    pub here: __u16,
+    pub ways: __u16,
     pub clock: __u64,
 }
 #[repr(u32)]
@@ -637,6 +641,17 @@ pub enum sb_ownership {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_ended {
+    pub bytes: __u64,
+    pub duration_us: __u64,
+    pub end: __u32,
+    pub head_bytes: __u32,
+    pub first_byte_us: __u32,
+    pub number: __u16,
+    pub status: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_owned {
     pub switch_address: [__u8; 16usize],
     pub origin: __u32,
@@ -677,6 +692,7 @@ pub struct sb_owned {
     pub head_bytes: __u32,
     pub via: __u32,
     pub reserved: __u32,
+    pub ended: sb_ended,
     pub cookies: sb_cookies,
 }
 #[repr(C)]
@@ -802,6 +818,8 @@ pub enum SwitchCounter {
     Succeeded,
     #[doc = "RSTs sent to clients that closed before any request"]
     ResetSent,
+    #[doc = "RSTs sent for TCP to a port of a VIP that has no service"]
+    NoService,
     #[doc = "dropped: no flow entry, and no valid cookie of a connection that is not over"]
     DropCookie,
     #[doc = "dropped: perhaps begun by another process, and nodes are asked too much"]
@@ -835,7 +853,7 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 31] = [
+    pub const ALL: [SwitchCounter; 32] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -852,6 +870,7 @@ impl SwitchCounter {
         SwitchCounter::HandshakeAck,
         SwitchCounter::Succeeded,
         SwitchCounter::ResetSent,
+        SwitchCounter::NoService,
         SwitchCounter::DropCookie,
         SwitchCounter::DropUnasked,
         SwitchCounter::DropTag,
@@ -887,6 +906,7 @@ impl SwitchCounter {
             SwitchCounter::HandshakeAck => "handshake_ack",
             SwitchCounter::Succeeded => "succeeded",
             SwitchCounter::ResetSent => "reset_sent",
+            SwitchCounter::NoService => "no_service",
             SwitchCounter::DropCookie => "drop_cookie",
             SwitchCounter::DropUnasked => "drop_unasked",
             SwitchCounter::DropTag => "drop_tag",
@@ -923,6 +943,7 @@ impl SwitchCounter {
             SwitchCounter::HandshakeAck => "ACKs that completed a handshake; nothing is stored for them",
             SwitchCounter::Succeeded => "flow entries removed because their client has begun another connection",
             SwitchCounter::ResetSent => "RSTs sent to clients that closed before any request",
+            SwitchCounter::NoService => "RSTs sent for TCP to a port of a VIP that has no service",
             SwitchCounter::DropCookie => "dropped: no flow entry, and no valid cookie of a connection that is not over",
             SwitchCounter::DropUnasked => "dropped: perhaps begun by another process, and nodes are asked too much",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
@@ -1003,6 +1024,8 @@ pub enum NodeCounter {
     Aborted,
     #[doc = "responses followed to their end"]
     Responses,
+    #[doc = "packets of clients that acknowledge more of a response"]
+    Acknowledged,
     #[doc = "responses whose end cannot be told"]
     LostTrack,
     #[doc = "facts of responses that a switch wants to know"]
@@ -1074,7 +1097,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 63] = [
+    pub const ALL: [NodeCounter; 64] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1104,6 +1127,7 @@ impl NodeCounter {
         NodeCounter::NotTaken,
         NodeCounter::Aborted,
         NodeCounter::Responses,
+        NodeCounter::Acknowledged,
         NodeCounter::LostTrack,
         NodeCounter::Fact,
         NodeCounter::FactLost,
@@ -1171,6 +1195,7 @@ impl NodeCounter {
             NodeCounter::NotTaken => "not_taken",
             NodeCounter::Aborted => "aborted",
             NodeCounter::Responses => "responses",
+            NodeCounter::Acknowledged => "acknowledged",
             NodeCounter::LostTrack => "lost_track",
             NodeCounter::Fact => "fact",
             NodeCounter::FactLost => "fact_lost",
@@ -1239,6 +1264,7 @@ impl NodeCounter {
             NodeCounter::NotTaken => "flows ended because their socket did not take what had been read",
             NodeCounter::Aborted => "flows released before their request was complete",
             NodeCounter::Responses => "responses followed to their end",
+            NodeCounter::Acknowledged => "packets of clients that acknowledge more of a response",
             NodeCounter::LostTrack => "responses whose end cannot be told",
             NodeCounter::Fact => "facts of responses that a switch wants to know",
             NodeCounter::FactLost => "facts for which there was no room",
@@ -1419,10 +1445,12 @@ pub enum Reason {
     Outdated = 13,
     #[doc = "UNOWNED: the node has released the flow, in the state given. Whoever finds no owner can go on with it."]
     Released = 14,
+    #[doc = "REPORT: nobody acknowledges the responses of the node, which gets requests if no other can."]
+    Unacknowledged = 15,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 14] = [
+    pub const ALL: [Reason; 15] = [
         Reason::QueueFull,
         Reason::NoListener,
         Reason::Draining,
@@ -1437,6 +1465,7 @@ impl Reason {
         Reason::Served,
         Reason::Outdated,
         Reason::Released,
+        Reason::Unacknowledged,
     ];
 }
 

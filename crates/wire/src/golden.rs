@@ -169,7 +169,9 @@ fn formats_have_no_padding() {
         + 4
         + 2 * 8
         + 4 * 4
+        + size_of::<sb_ended>()
         + size_of::<sb_cookies>();
+    assert_eq!(size_of::<sb_ended>(), 2 * 8 + 3 * 4 + 2 * 2);
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4);

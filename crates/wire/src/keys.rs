@@ -40,6 +40,11 @@ pub fn ticket_name_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback ticket name v1", 0)
 }
 
+/// The key of questions between machines (`switchback test`).
+pub fn survey_key(cluster_key: &[u8; 32]) -> sb_key {
+    derive(cluster_key, b"switchback survey v1", 0)
+}
+
 /// The key from which the keys of clients are derived.
 pub fn client_master_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback client v1", 0)

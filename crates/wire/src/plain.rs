@@ -33,6 +33,7 @@ plain!(
     sb_node,
     sb_record,
     sb_node_settings,
+    sb_ended,
     sb_owned,
     sb_persistence,
     sb_closed,

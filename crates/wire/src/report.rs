@@ -57,14 +57,29 @@ impl From<Queue> for sb_accept_queue {
     }
 }
 
-/// The reason why a node must not have requests, in words; `up` if it may.
-pub fn condition(reason: Option<Reason>) -> &'static str {
-    match reason {
-        None => "up",
-        Some(Reason::NoListener) => "no listener",
-        Some(Reason::Draining) => "draining",
-        Some(Reason::Unhealthy) => "unhealthy",
-        Some(_) => "unknown",
+/// Whether a node may have the requests for a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It may.
+    Up,
+    /// It must not, for this reason; with [`Reason::Unacknowledged`] it gets them if no other node can.
+    Down(Reason),
+    /// It has not reported on the pool. It gets requests, as if it were up, and may refuse them.
+    Unreported,
+}
+
+impl Condition {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Condition::Up => "up",
+            Condition::Unreported => "not reported",
+            Condition::Down(Reason::NoListener) => "no listener",
+            Condition::Down(Reason::Draining) => "draining",
+            Condition::Down(Reason::Unhealthy) => "unhealthy",
+            Condition::Down(Reason::Unacknowledged) => "unacknowledged",
+            Condition::Down(_) => "unknown",
+        }
     }
 }
 

@@ -43,7 +43,11 @@ fn switch() -> SwitchStatus {
         queue_limit: 511,
     };
     SwitchStatus {
-        interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
+        interfaces: vec![InterfaceStatus {
+            name: "eth0".to_owned(),
+            mode: "native".to_owned(),
+            ..InterfaceStatus::default()
+        }],
         version: "1.2.0".to_owned(),
         config: "9f8e7d6c".to_owned(),
         uptime_s: 61,
@@ -79,6 +83,7 @@ fn switch() -> SwitchStatus {
             ..DispatchStatus::default()
         },
         counters: SwitchCounter::ALL.iter().map(|counter| (counter.name().into(), 11)).collect(),
+        events: Vec::new(),
         responses: Some(Totals {
             responses: vec![responses("n1"), responses("")],
             timings: vec![timings],
@@ -123,7 +128,7 @@ fn scraped(answers: Answers) -> openmetrics::Metrics {
 
 #[test]
 fn a_machine_that_is_both_has_every_metric_once() {
-    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let found: BTreeSet<&str> = metrics
         .families
         .values()
@@ -139,7 +144,7 @@ fn a_machine_that_is_both_has_every_metric_once() {
 
 #[test]
 fn what_the_metrics_say() {
-    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
     let rows: [Row<'_>; 22] = [

@@ -22,7 +22,7 @@ export function latencies(place, all) {
   }
   const width = Math.max(200, place.querySelector("figure")?.clientWidth ?? 340);
   const pools = all.map((latency) => {
-    const title = html("h3", {}, latency.service, html("small", {}, ` to ${latency.pool || "no pool"}`));
+    const title = html("h3", {}, latency.service, html("small", {}, ` to ${latency.pool}`));
     const parts = PARTS.map(([key, words, kind]) => histogram(latency[key], words, kind, width));
     return html("div", { class: "pool" }, title, html("div", { class: "histograms" }, ...parts));
   });

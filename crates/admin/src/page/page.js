@@ -3,7 +3,7 @@
 import { latencies } from "./latency.js";
 import { header, nodes } from "./nodes.js";
 import { draw } from "./picture.js";
-import { UNKNOWN, count, html, lasted, marked, rate, rows, say, set, svg, traffic } from "./words.js";
+import { UNKNOWN, count, html, lasted, marked, rate, rows, say, set, svg, things, traffic } from "./words.js";
 
 /** After so long without a word the connection is taken for lost. */
 const PATIENCE_MS = 5000;
@@ -59,12 +59,15 @@ function render(view) {
   draw($("#picture"), view);
   drains(view.nodes);
   nodes(table("#nodes"), view.nodes);
+  warnings(view.warnings);
   switches(view);
   news("", view.nodes);
   news("switch ", view.switches);
   latencies($("#latency > div"), view.latencies);
   errors(view.errors);
   services(view.services);
+  pools(view.pools);
+  events(view.events);
 }
 
 // Numbers with a curve of the last two minutes.
@@ -147,7 +150,7 @@ function drains(all) {
     atFirst.set(node.name, most);
     const left = node.flows === null ? "waiting for its report"
       : node.flows === 0 ? "idle: it can be stopped"
-      : `${count(node.flows)} connection${node.flows === 1 ? "" : "s"} left, ${count(node.in_flight)} in flight`;
+      : `${things(node.flows, "connection")} left, ${count(node.in_flight)} in flight`;
     const done = most === 0 ? 1 : 1 - (node.flows ?? most) / most;
     const label = `${node.name}: share of its connections that have left`;
     const progress = html("progress", { max: 1, value: done, "aria-label": label });
@@ -169,11 +172,15 @@ function news(kind, all) {
   }
 }
 
-// The switches of the cluster, and what machines do not agree on.
+// What machines do not agree on, and the switches of the cluster.
 
-function switches({ switches: all, nodes: { length }, warnings, config, version: own }) {
+function warnings(all) {
+  $("#warnings").hidden = all.length === 0;
+  $("#warnings ul").replaceChildren(...all.map((warning) => html("li", {}, warning)));
+}
+
+function switches({ switches: all, nodes: { length }, config, version: own }) {
   $("#switches").hidden = all.length === 0;
-  $("#switches ul").replaceChildren(...warnings.map((warning) => html("li", {}, warning)));
   const cell = (label, kind, words) => {
     const known = words === UNKNOWN ? "unknown" : "";
     return html("td", { role: "cell", class: `${kind} ${known}`.trim(), "data-label": label }, words);
@@ -183,7 +190,7 @@ function switches({ switches: all, nodes: { length }, warnings, config, version:
     html("td", { role: "cell", class: "wide" }, ...marked(one, describe(one))),
     cell("version", differs(one.version, own), one.version ?? UNKNOWN),
     cell("configuration", differs(one.config, config), one.config ?? UNKNOWN),
-    cell("heard by", "number", `${one.heard_by} of ${length} nodes`),
+    cell("heard by", "number", `${one.heard_by} of ${things(length, "node")}`),
     cell("taken over", "number", count(one.taken_over)),
   ]));
 }
@@ -193,7 +200,7 @@ function describe({ state, here, silent_s: silent }) {
   return silent === null ? state : `${state} for ${lasted(silent)}`;
 }
 
-// Errors and services.
+// Errors, services, pools and events.
 
 function errors(all) {
   $("#errors .none").hidden = all.length > 0;
@@ -205,12 +212,36 @@ function errors(all) {
   ]));
 }
 
+/** Words that are broken between, and not within. */
+function listed(all) {
+  return all.flatMap((words, index) => [...(index > 0 ? [" "] : []), html("span", { class: "whole" }, words)]);
+}
+
 function services(all) {
-  rows(table("#services"), all.map(({ name, listen, requests, requests_per_s }) => [
+  rows(table("#services"), all.map(({ name, listen, routes, requests, requests_per_s }) => [
     html("td", { class: "what" }, html("span", { class: "name" }, name)),
-    html("td", { class: "what" }, listen.join(", ")),
-    html("td", { class: "number" }, rate(requests_per_s)),
-    html("td", { class: "number" }, count(requests)),
+    html("td", {}, ...listed(listen)),
+    html("td", { class: "what" }, ...routes.map((route) => html("div", {}, route))),
+    html("td", { class: "number", "data-label": "requests/s" }, rate(requests_per_s)),
+    html("td", { class: "number", "data-label": "since the start" }, count(requests)),
+  ]));
+}
+
+function pools(all) {
+  rows(table("#pools"), all.map(({ name, serving, nodes: of, others }) => [
+    html("td", { class: "what" }, html("span", { class: "name" }, name)),
+    html("td", { class: serving === 0 ? "wrong" : "" }, `${count(serving)} of ${things(of, "node")}`),
+    html("td", { class: "what" }, others.join(", ")),
+  ]));
+}
+
+function events(all) {
+  $("#events .none").hidden = all.length > 0;
+  $("#events table").hidden = all.length === 0;
+  rows(table("#events"), all.map(({ time: at, level, message }) => [
+    html("td", { class: "whole" }, at.slice(0, 19).replace("T", " ")),
+    html("td", { class: level === "error" || level === "warn" ? "wrong" : "" }, level),
+    html("td", { class: "what" }, message),
   ]));
 }
 

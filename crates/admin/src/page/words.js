@@ -57,6 +57,11 @@ export function count(number) {
   return number === null ? UNKNOWN : whole.format(number);
 }
 
+/** A number of things with their name, which has a plural in s. */
+export function things(number, name) {
+  return `${count(number)} ${name}${number === 1 ? "" : "s"}`;
+}
+
 /** A number per second, without its unit. */
 export function rate(number) {
   if (number === null) return UNKNOWN;
@@ -111,6 +116,7 @@ export function standing(state) {
   switch (state) {
     case "up":
     case "serving": return { kind: "up", sign: "●" };
+    case "up in part":
     case "draining":
     case "learning":
     case "withdrawn":

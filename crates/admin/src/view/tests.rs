@@ -120,8 +120,13 @@ fn the_window_slides() {
     let timed = |uptime_s: u64, count| {
         let mut counts = vec![0; BOUNDS_US.len() + 1];
         counts[0] = count;
-        let timings = Timings { first_byte: Histogram { counts, sum_us: 0 }, ..Timings::default() };
-        let responses = Some(Totals { timings: vec![timings], ..Totals::default() });
+        let timings = Timings {
+            pool: "web".to_owned(),
+            first_byte: Histogram { counts, sum_us: 0 },
+            ..Timings::default()
+        };
+        // Those without a pool are not shown.
+        let responses = Some(Totals { timings: vec![Timings::default(), timings], ..Totals::default() });
         SwitchStatus { responses, ..status(uptime_s, [0, 0]) }
     };
     let moments: Vec<_> = (0..=30).map(|second| (second * 1000, timed(second, second * 5))).collect();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_runtime::events::Event;
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
     SwitchStatus, SwitchView,
@@ -22,12 +23,17 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
     let requests: u64 = nodes.iter().map(|node| node.requests).sum();
     let responses = known.then(|| totals(&nodes, requests, &grown));
     let service = |name: &str, listen: &[&str], requests| ServiceStatus {
+        routes: vec!["/img/ -> img".to_owned(), "all -> web".to_owned()],
         name: name.to_owned(),
         listen: listen.iter().filter_map(|vip| vip.parse().ok()).collect(),
         requests,
     };
     SwitchStatus {
-        interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
+        interfaces: vec![InterfaceStatus {
+            name: "eth0".to_owned(),
+            mode: "native".to_owned(),
+            kernel_sends: false,
+        }],
         version: "0.1.0".to_owned(),
         config: "9f8e7d6c".to_owned(),
         uptime_s: 3725 + up.as_secs(),
@@ -49,9 +55,26 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
         },
         counters: [(SwitchCounter::DropTag.name().into(), 2)].into(),
         responses,
+        events: events(),
         switches: if nodes.len() >= 4 { switches(nodes.len() as u32, up) } else { Vec::new() },
         nodes,
     }
+}
+
+fn events() -> Vec<Event> {
+    let event = |(time, level, message): (&str, &str, &str)| Event {
+        time: format!("2026-11-25T{time}Z"),
+        level: level.to_owned(),
+        message: message.to_owned(),
+    };
+    [
+        ("22:08:01.004", "info", "switch ready on eth0 (native XDP)"),
+        ("22:08:01.104", "info", "nodes heard for the first time: web1, web2, web3"),
+        ("23:01:44.712", "warn", "pool web at node web2: no listener"),
+        ("23:02:10.350", "error", "pool img has no node in service: web2 no listener"),
+    ]
+    .map(event)
+    .into()
 }
 
 fn switches(nodes: u32, up: Duration) -> Vec<SwitchView> {

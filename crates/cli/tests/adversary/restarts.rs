@@ -1,26 +1,27 @@
 //! The process of the switch ends and comes back.
 
-use crate::common::Result;
+use crate::common::{Cluster, Result, long};
 use crate::victims::Scene;
 
 #[test]
 fn an_orderly_restart_ends_no_connection() -> Result {
-    let mut scene = Scene::start()?;
-    for _ in 0..3 {
-        scene.cluster.stop_switch()?;
-        scene.cluster.start_switch()?;
-        scene.go_on()?;
-    }
-    scene.down()
+    restart_after(Cluster::stop_switch)
 }
 
 #[test]
 fn a_killed_switch_ends_no_connection() -> Result {
+    restart_after(Cluster::kill_switch)
+}
+
+/// Clients that wait long before they send again are rare: `SWITCHBACK_LONG` meets them.
+fn restart_after(end: fn(&mut Cluster) -> Result) -> Result {
     let mut scene = Scene::start()?;
-    for _ in 0..3 {
-        scene.cluster.kill_switch()?;
+    for _ in 0..if long() { 40 } else { 3 } {
+        end(&mut scene.cluster)?;
         scene.cluster.start_switch()?;
-        scene.go_on()?;
+        if let Err(error) = scene.go_on() {
+            return Err(format!("{error}; {:#}", scene.cluster.switch_status()?).into());
+        }
     }
     scene.down()
 }

@@ -360,12 +360,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// SIGTERM, and status 0 within two seconds.
+    /// SIGTERM, and status 0 soon after.
     pub fn stop_switch(&mut self) -> Result {
         stop(&self.switch.take().expect("the switch runs"))
     }
 
-    /// SIGTERM, and status 0 within two seconds.
+    /// SIGTERM, and status 0 soon after; connections that the node has break.
     pub fn stop_node(&mut self, node: usize) -> Result {
         stop(&self.agents[node].take().expect("the agent runs"))
     }

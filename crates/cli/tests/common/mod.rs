@@ -18,7 +18,7 @@ pub mod traces;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -82,13 +82,10 @@ pub fn start_daemon(host: &Host, role: &str, config: &Path) -> Result<Process> {
     Ok(process)
 }
 
-/// SIGTERM, and status 0 soon after.
+/// SIGTERM, a second one if there are connections, and status 0 soon after.
 pub fn stop(process: &Process) -> Result {
-    process.signal(Signal::SIGTERM)?;
-    let ended: Option<ExitStatus> = process.wait_timeout(Duration::from_secs(5))?;
-    let log = process.log();
-    let status = ended.ok_or_else(|| format!("{} ignores SIGTERM:\n{log}", process.name()))?;
-    assert!(status.success(), "{} ends with {status}:\n{log}", process.name());
+    let status = process.stop()?;
+    assert!(status.success(), "{} ends with {status}:\n{}", process.name(), process.log());
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use super::common::markdown::{self, Code};
 
 /// Installs, uses and removes the package.
 const PACKAGE: &str = "crates/cli/tests/package.rs";
+const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 33] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
@@ -41,7 +42,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
     ),
     ("docs/installing.md", "cp /usr/share/doc", (PACKAGE, "/usr/share/doc/switchback/examples/cluster.toml")),
     ("docs/installing.md", "switchback keygen", (PACKAGE, "\"keygen\", \"/etc/switchback/cluster.key\"")),
-    ("docs/installing.md", "switchback check", (PACKAGE, "\"check\", \"/etc/switchback/cluster.toml\"")),
+    ("docs/installing.md", "switchback check", (PACKAGE, "\"switchback\", \"check\"")),
     (
         "docs/installing.md",
         "switchback doctor",
@@ -49,6 +50,9 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
     ),
     ("docs/installing.md", "apt-get remove", (PACKAGE, "\"--remove\", \"switchback\"")),
     ("docs/installing.md", "apt-get purge", (PACKAGE, "\"--purge\", \"switchback\"")),
+    ("docs/operations.md", "ip link add vip0", (FROM_THE_SWITCH, "\"ip link add vip0\"")),
+    ("docs/operations.md", "ethtool -K vip0", (FROM_THE_SWITCH, "\"ip link add vip0\"")),
+    ("docs/operations.md", "ip route add", (FROM_THE_SWITCH, "\"ip link add vip0\"")),
     // In a short form.
     (
         "docs/benchmarks.md",
@@ -98,6 +102,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 29] = [
         "switchback lab run calibrate",
         ("crates/cli/tests/experiments.rs", "fn costs_are_measured_and_the_simulator_takes_them()"),
     ),
+    ("docs/simulator.md", "switchback check", (SIM, "\"check\", text(&path)")),
     ("docs/simulator.md", "switchback sim run", (SIM, "fn a_scenario_gives_the_same_numbers_every_time()")),
     ("docs/simulator.md", "switchback sim plan", (SIM, "fn a_plan_says_what_saturates_first()")),
     ("docs/simulator.md", "switchback sim policies --nodes 16 --output", (SIM, "\"policies\", \"--nodes\"")),

@@ -1,6 +1,7 @@
 //! Certificates by name, and certificates that are replaced.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
 
@@ -75,14 +76,56 @@ fn a_new_certificate_is_for_new_connections() -> Result {
     let mut other = Connection::open(&cluster)?;
     assert_eq!(other.status("get /1m")?, "200");
 
-    // One that is no use changes nothing.
+    // One that is no use changes nothing, and is refused by all alike.
     fs::write(cluster.lab.directory().join("shop.key"), "no key")?;
-    let refused = cluster.run(cluster.lab.node(0), &["reload"])?;
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(refused.stderr.contains("shop.key: no private key in PEM"), "{}", refused.stderr);
+    let file = cluster.config.to_string_lossy();
+    for host in [cluster.lab.node(0), cluster.lab.switch(0)] {
+        for words in [&["reload"][..], &["check", &file]] {
+            let refused = cluster.run(host, words)?;
+            assert_eq!(refused.status.code(), Some(1), "{words:?}");
+            assert!(
+                refused.stderr.contains("shop.key: no private key in PEM"),
+                "{words:?}: {}",
+                refused.stderr
+            );
+        }
+    }
     assert_eq!(certificate_for(&cluster, Some(NAME))?, new);
     for connection in [&mut open, &mut other] {
         assert_eq!(connection.status("get /small")?, "200");
     }
+    cluster.down()
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_told_of() -> Result {
+    let cluster = start(1, "")?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([NAME.to_owned()])?;
+    let hour = Duration::from_secs(3600);
+    params.not_after = (SystemTime::now() + 50 * hour).into();
+    params.not_before = (SystemTime::now() - 1000 * hour).into();
+    fs::write(cluster.lab.directory().join("shop.pem"), params.self_signed(&key)?.pem())?;
+    fs::write(cluster.lab.directory().join("shop.key"), key.serialize_pem())?;
+    let file = cluster.config.to_string_lossy();
+    for host in [cluster.lab.node(0), cluster.lab.switch(0)] {
+        let reloaded = cluster.run(host, &["reload"])?;
+        let checked = cluster.run(host, &["check", &file])?;
+        for (status, said) in [(reloaded.status, &reloaded.stdout), (checked.status, &checked.stderr)] {
+            assert!(
+                status.success() && said.contains(": warning: ") && said.contains(", in 2 days"),
+                "{said}"
+            );
+        }
+    }
+    assert!(cluster.agent(0).log().contains(", in 2 days"), "{}", cluster.agent(0).log());
+
+    // Only nodes need the files.
+    fs::remove_file(cluster.lab.directory().join("shop.key"))?;
+    let [node, switch] =
+        [cluster.lab.node(0), cluster.lab.switch(0)].map(|host| cluster.run(host, &["reload"]));
+    let (node, switch) = (node?, switch?);
+    assert_eq!((node.status.code(), switch.status.code()), (Some(1), Some(0)), "{}", switch.stderr);
+    assert!(switch.stdout.contains("shop.key: not on this machine, nodes need it"), "{}", switch.stdout);
     cluster.down()
 }

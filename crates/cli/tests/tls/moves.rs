@@ -6,11 +6,12 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::Value;
+use switchback_lab::Signal;
 
 use crate::clients::go_client;
 use crate::common::browser::Browser;
 use crate::common::http::add_long_document;
-use crate::common::{Cluster, PATIENCE, Plan, Result, long, said_by, text, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, long, said_by, text, traces, wait_until};
 use crate::{Connection, NAME, PYTHON, TIMEOUT, authority, curl, program, start_plan, tls_status, url};
 
 /// Why connections move.
@@ -337,5 +338,33 @@ fn no_move_of_many_on_one_connection_is_lost() -> Result {
     assert_eq!(said["answered"], count, "{said}");
     let now = || counted(&cluster, &MODELS[0]);
     wait_until("moves", PATIENCE, now, |[given, taken]| *given == count - 1 && given == taken)?;
+    cluster.down()
+}
+
+/// Connections that are used move to the other node; an idle one is closed with the agent, which leaves nothing for it.
+#[test]
+fn connections_leave_an_agent_that_is_told_to_end() -> Result {
+    let pools = vec![("web", vec![0, 1])];
+    let plan = Plan { tls: Some(String::new()), policy: "fill", pools, ..Plan::default() };
+    let mut cluster = start_plan(plan)?;
+    let (mut used, mut idle) = (Connection::open(&cluster)?, Connection::open(&cluster)?);
+    for connection in [&mut used, &mut idle] {
+        let answer = connection.ask("get /small")?;
+        assert!(answer.starts_with("200 node0 "), "{answer}");
+    }
+    let agent = cluster.agent(0).clone();
+    agent.signal(Signal::SIGTERM)?;
+    agent.wait_for_log("told to end: node node0 drains", PATIENCE)?;
+    let answer = used.ask("get /small")?;
+    assert!(answer.starts_with("200 node1 "), "{answer}");
+    let ended = agent.wait_timeout(PATIENCE)?.ok_or("the agent does not end")?;
+    let log = agent.log();
+    assert!(ended.success() && log.contains("no other node has taken are closed: 1\n"), "{log}");
+    let left = traces::of(cluster.lab.node(0))?;
+    assert!(left.is_empty(), "{left:#?}");
+    let answer = used.ask("get /small")?;
+    assert!(answer.starts_with("200 node1 "), "{answer}");
+    drop((used, idle));
+    cluster.start_node(0)?;
     cluster.down()
 }

@@ -33,7 +33,7 @@ impl Mistakes {
         switch_names: &Names<'_>,
     ) -> Option<Pool> {
         let nodes = self.nodes_of(pool, node_names);
-        let policy = self.take(&pool.policy, syntax::policy(pool.policy.get_ref()));
+        let policy = self.one_of("policy", &pool.policy, PolicyKind::ALL, PolicyKind::name);
         let balance = pool.balance.as_ref();
         let balance =
             balance.and_then(|balance| self.one_of("balance", balance, Balance::ALL, Balance::name));

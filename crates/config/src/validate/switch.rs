@@ -48,7 +48,9 @@ impl Mistakes {
 
     /// Reports each service that no switch serves, if there are switches.
     fn served(&mut self, services: &[raw::Service], switches: &[Switch], service_names: &Names<'_>) {
-        if switches.is_empty() {
+        let names = switches.iter().map(|switch| switch.name.as_str()).filter(|name| !name.is_empty());
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() {
             return;
         }
         for (index, service) in services.iter().enumerate() {
@@ -56,7 +58,6 @@ impl Mistakes {
             // The second service with a name has been reported, and no list can mean it.
             let first = service_names.get(name) == Some(&index);
             if first && !switches.iter().any(|switch| switch.services.contains(&index)) {
-                let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
                 let what = format!(
                     "no switch serves service {name:?}, at least one has to: {}",
                     syntax::listed(&names)

@@ -17,6 +17,7 @@ fn place(dispatch: Dispatch) -> usize {
 
 pub(super) fn plot(results: &Results) -> Plot {
     Plot::Lines(Lines {
+        title: "Connection time by the policy that chooses a node".to_owned(),
         x_title: "connections in one load",
         y_title: "average connection time (ms)",
         is_logarithmic: false,

@@ -299,6 +299,7 @@ impl Report for Results {
         ];
         let curves = curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
         Some(Plot::Lines(Lines {
+            title: "Responses over nodes, each machine with a link of 100 Mbit/s".to_owned(),
             x_title: "nodes",
             y_title: "responses, Mbit/s",
             is_logarithmic: false,

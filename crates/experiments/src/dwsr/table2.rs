@@ -249,7 +249,8 @@ impl Report for Results {
             panel("link, bytes/request", Measured::link_bytes_each, thousands),
         ];
         let names = systems.into_iter().map(|(system, color)| (system.to_string(), color)).collect();
-        Some(Plot::Bars(Bars { names, panels, one_scale: false }))
+        let title = "Small requests on links without a limit".to_owned();
+        Some(Plot::Bars(Bars { title, names, panels, one_scale: false }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! keepalived on a host, with the configuration that is in the host's directory, and the addresses that it moves.
 
+use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;
@@ -8,6 +9,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use switchback_lab::{Doing, Host, Process, Result};
 
+/// Files with the process ids of keepalived and of its child.
+const PID_FILES: [&str; 2] = ["keepalived.pid", "vrrp.pid"];
 const READY: Duration = Duration::from_secs(30);
 
 /// Starts it with the file `keepalived.conf`, and waits until it is a backup.
@@ -15,8 +18,9 @@ pub(super) fn start(host: &Host) -> Result<Process> {
     let mut command = Command::new("keepalived");
     command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail", "--use-file"]);
     command.arg(host.directory().join("keepalived.conf"));
-    command.arg("--pid").arg(host.directory().join("keepalived.pid"));
-    command.arg("--vrrp_pid").arg(host.directory().join("vrrp.pid"));
+    for (option, name) in ["--pid", "--vrrp_pid"].into_iter().zip(PID_FILES) {
+        command.arg(option).arg(host.directory().join(name));
+    }
     let process = host.spawn("keepalived", command)?;
     process.wait_for_log("Entering BACKUP STATE", READY)?;
     Ok(process)
@@ -28,6 +32,11 @@ pub(super) fn kill(host: &Host, keepalived: &Process, addresses: (Ipv4Addr, Ipv6
     let group = Pid::from_raw(keepalived.pid().cast_signed());
     killpg(group, Signal::SIGKILL).doing(|| "kill keepalived".to_owned())?;
     keepalived.kill()?;
+    // A machine that has died has no such files when it comes back. With them keepalived would refuse to start while the
+    // old child is a zombie.
+    for path in PID_FILES.map(|name| host.directory().join(name)) {
+        fs::remove_file(&path).doing(|| format!("remove {}", path.display()))?;
+    }
     // A machine that has died answers for no address.
     for address in [format!("{}/24", addresses.0), format!("{}/64", addresses.1)] {
         // One that is a backup has none.

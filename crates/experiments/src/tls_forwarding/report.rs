@@ -210,6 +210,7 @@ impl Report for Results {
             points: self.loads().into_iter().filter_map(|k| Some((load(k)?, PAPER))).collect(),
         });
         Some(Plot::Lines(Lines {
+            title: "Mean latency over load, as part of that without forwarding".to_owned(),
             x_title: "load, % of what the cluster can do",
             y_title: "mean latency, part of session's",
             is_logarithmic: false,

@@ -63,7 +63,7 @@ impl Asking {
     /// The node says what comes at the mark.
     fn on_mark(mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) -> State {
         if connection.entry.mark.next.before(entry.mark.next) {
-            connection.catch_up_with_node(entry);
+            world.catch_up_with_node(entry, connection);
         } else if !connection.entry.is_upgrading() {
             // From before that; or it has been given data that the switch has not read.
             return State::Asking(self);

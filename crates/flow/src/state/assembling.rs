@@ -61,8 +61,8 @@ impl Assembling {
     }
 
     /// Takes the mark of a later entry, up to which the program has forwarded packets.
-    pub fn catch_up(&mut self, connection: &mut Connection, entry: &Entry) {
-        if connection.catch_up(entry) {
+    pub fn catch_up(&mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) {
+        if world.catch_up(entry, connection) {
             self.missing = None;
         }
     }
@@ -105,7 +105,8 @@ impl Assembling {
             {
                 // The node had released the flow when the mark went back: a new owner can go on from there.
                 let mark = connection.entry.mark.moved_to(next);
-                self.catch_up(connection, &Entry { mark, ..connection.entry });
+                let entry = Entry { mark, ..connection.entry };
+                self.catch_up(&entry, connection, world);
                 world.set_entry(&connection.entry);
                 self.advance(connection, world)
             }
@@ -176,7 +177,7 @@ impl Assembling {
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
-        if connection.catch_up_with_node(entry) || connection.take_decision(entry) {
+        if world.catch_up_with_node(entry, connection) || connection.take_decision(entry) {
             self.missing = None;
         }
         world.bring_up_map(connection);
@@ -277,7 +278,7 @@ impl Assembling {
         if connection.has_node() {
             let mark = connection.entry.mark.next;
             if let Some(current) = world.current_entry(connection) {
-                self.catch_up(connection, &current);
+                self.catch_up(&current, connection, world);
             }
             if connection.entry.mark.next != mark {
                 return Step::Again;

@@ -213,11 +213,11 @@ impl State {
     }
 
     /// Takes the mark of a later entry, where the state lets the program move marks.
-    pub fn catch_up(&mut self, connection: &mut Connection, entry: &Entry) {
+    pub fn catch_up(&mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) {
         match self {
-            State::Assembling(state) => state.catch_up(connection, entry),
+            State::Assembling(state) => state.catch_up(entry, connection, world),
             State::Adopting(_) | State::Delivering(_) | State::Asking(_) => {
-                connection.catch_up(entry);
+                world.catch_up(entry, connection);
             }
             _ => {}
         }

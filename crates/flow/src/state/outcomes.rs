@@ -66,6 +66,20 @@ impl dyn World + '_ {
         self.entry().filter(|current| current.origin == connection.entry.origin)
     }
 
+    /// Takes the mark of a later entry of the same node; true if it has moved. The node gets what is held before the mark:
+    /// it has read on by another switch, which may not have been sent that data.
+    pub(crate) fn catch_up(&mut self, entry: &Entry, connection: &mut Connection) -> bool {
+        let Some(late) = connection.catch_up(entry) else { return false };
+        self.forward_all(&connection.entry, &late);
+        true
+    }
+
+    /// Takes the mark that the flow's node says, if it is further on; true if it has moved.
+    pub(crate) fn catch_up_with_node(&mut self, said: &Entry, connection: &mut Connection) -> bool {
+        let entry = connection.entry_at(said);
+        self.catch_up(&entry, connection)
+    }
+
     /// The node that was thought to have the flow does not. Unless this switch is alone, another one may have given the
     /// flow to another node, so all nodes are asked before anything else is done with what is held. None if it is alone.
     pub(crate) fn seek_owner(
@@ -114,7 +128,8 @@ impl dyn World + '_ {
     pub(crate) fn ask_all(&mut self, connection: &Connection) {
         let Some((view, bytes)) = connection.question(self.flow(), None) else { return };
         let (origin, nodes) = (connection.entry.origin, self.nodes());
-        let mut question = Question { seq: view.seq, origin, nodes, next: Generation::NONE };
+        let mut question =
+            Question { seq: view.seq, origin, nodes, next: Generation::NONE, is_unsent: false };
         self.seek(&mut question, (&view, &bytes));
     }
 

@@ -177,7 +177,7 @@ impl Releasing {
                 // nobody else may know where the flow goes on.
                 let released = released.and_then(|state| world.entry_of_node(state, connection.entry.node));
                 if let Some(released) = released.filter(|said| said.origin == connection.entry.origin) {
-                    connection.catch_up_with_node(&released);
+                    world.catch_up_with_node(&released, connection);
                 }
                 connection.entry.mode = Mode::Sought;
                 world.give_up_waiting(connection)

@@ -17,8 +17,12 @@ use crate::held::HeldPacket;
 use crate::question::Question;
 use crate::world::{Count, World};
 
-/// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
-const ANSWER_WAIT: Duration = Duration::from_millis(40);
+/// How long data of a flow that the switch does not know waits for the nodes' answers. Many such flows come at once when
+/// another switch dies, and this one and the nodes are busy; a client without an answer retransmits later.
+const ANSWER_WAIT: Duration = Duration::from_millis(150);
+
+/// Time after which nodes are asked about it again that could not be asked at first: their clocks come soon after the start.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// By so much a switch waits longer than the one with the number before it: a round of questions.
 const TURN: Duration = Duration::from_millis(2);
@@ -41,14 +45,16 @@ enum Kind {
     /// Data of a flow that the switch does not know; it comes again if no node answers in time.
     Unknown {
         /// When that time is over.
-        due: Duration,
+        over: Duration,
+        /// When to ask again those that could not be asked.
+        again: Option<Duration>,
         /// A node that keeps data of the client.
         keeper: Option<NodeId>,
     },
 }
 
 impl Kind {
-    /// How long nodes are asked; None if they are asked once.
+    /// How long nodes are asked; None if for a fixed time.
     fn patience(&mut self) -> Option<&mut Patience> {
         match self {
             Kind::First(patience) | Kind::Late(patience) => Some(patience),
@@ -60,7 +66,8 @@ impl Kind {
 impl Seeking {
     /// Data of an unknown flow waits for the answer to this question.
     pub fn unknown(question: Question, now: Duration) -> State {
-        let kind = Kind::Unknown { due: now + ANSWER_WAIT, keeper: None };
+        let again = question.is_unsent.then_some(now + ASK_AGAIN);
+        let kind = Kind::Unknown { over: now + ANSWER_WAIT, again, keeper: None };
         State::Seeking(Seeking { question, kind, released: None })
     }
 
@@ -86,7 +93,8 @@ impl Seeking {
     fn ask_for(next: Generation, kind: Kind, connection: &mut Connection, world: &mut dyn World) -> State {
         let Some((view, bytes)) = connection.question(world.flow(), None) else { return State::Over };
         let nodes = world.nodes();
-        let mut question = Question { seq: view.seq, origin: connection.entry.origin, nodes, next };
+        let mut question =
+            Question { seq: view.seq, origin: connection.entry.origin, nodes, next, is_unsent: false };
         if !world.seek(&mut question, (&view, &bytes)) {
             return world.abandon(connection);
         }
@@ -96,7 +104,7 @@ impl Seeking {
     pub(super) fn due(&self) -> Duration {
         match self.kind {
             Kind::First(patience) | Kind::Late(patience) => patience.due,
-            Kind::Unknown { due, .. } => due,
+            Kind::Unknown { over, again, .. } => again.map_or(over, |again| again.min(over)),
         }
     }
 
@@ -159,20 +167,33 @@ impl Seeking {
     /// After that those of which nothing is heard are taken for dead; the others may have it.
     fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let now = world.now();
-        let Some(patience) = self.kind.patience() else { return State::Over };
+        let patience = match &mut self.kind {
+            Kind::First(patience) | Kind::Late(patience) => patience,
+            Kind::Unknown { over, .. } if now >= *over => return State::Over,
+            &mut Kind::Unknown { over, keeper, .. } => {
+                self.ask_again(connection, world);
+                let again = self.question.is_unsent.then_some(now + ASK_AGAIN);
+                return State::Seeking(Seeking { kind: Kind::Unknown { over, again, keeper }, ..self });
+            }
+        };
         if !patience.try_again(now, false) {
             self.question.nodes.retain(|node| !world.is_silent(*node, now));
             if !self.question.nodes.is_empty() && !patience.try_on(now) {
                 return world.give_up(connection);
             }
         }
-        if let Some((view, bytes)) =
-            connection.question(world.flow(), None).filter(|_| !self.question.nodes.is_empty())
+        self.ask_again(connection, world);
+        self.begin_unowned(connection, world)
+    }
+
+    /// Asks the nodes that have not answered.
+    fn ask_again(&mut self, connection: &Connection, world: &mut dyn World) {
+        if !self.question.nodes.is_empty()
+            && let Some((view, bytes)) = connection.question(world.flow(), None)
         {
             world.count(Count::Resent);
             world.seek(&mut self.question, (&view, &bytes));
         }
-        self.begin_unowned(connection, world)
     }
 
     /// A node has heard of a newer adoption than the one that it was to promise: another switch has asked, too, or has

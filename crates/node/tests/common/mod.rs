@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
@@ -19,6 +20,7 @@ use serde_json::Value;
 use switchback_lab::{Cluster, Host, Lab, Process};
 use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
+use switchback_runtime::events;
 use switchback_runtime::{boot_number, monotonic_ns};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::{FlowState, Handshake};
@@ -41,8 +43,13 @@ const AGENT: &str = "SWITCHBACK_TEST_AGENT";
 pub fn agent_process() {
     let Ok(arguments) = std::env::var(AGENT) else { return };
     let (config, name) = arguments.split_once('|').expect("config and name");
-    let options =
-        Options { config: PathBuf::from(config), name: name.to_owned(), interface: "eth0".to_owned() };
+    let options = Options {
+        config: PathBuf::from(config),
+        name: name.to_owned(),
+        interface: "eth0".to_owned(),
+        admin: Arc::new(()),
+    };
+    events::begin(log::LevelFilter::Info, events::Format::Text);
     let status = match switchback_node::run(options) {
         Ok(()) => 0,
         Err(error) => {

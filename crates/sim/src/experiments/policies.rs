@@ -99,7 +99,8 @@ pub fn policies(policies: &Policies, progress: Progress<'_>) -> Result<Report, S
     };
     let curves = vec![Curves {
         name: "",
-        title: "99th percentile, ms",
+        title: format!("99th percentile of the latency: {nodes} {what}"),
+        y_title: "99th percentile, ms",
         is_logarithmic: true,
         curves: PolicyKind::ALL.map(p99).to_vec(),
     }];

@@ -70,8 +70,10 @@ pub struct Report {
 pub struct Curves {
     /// Suffix of the file's name; may be empty.
     pub name: &'static str,
+    /// Title of the plot.
+    pub title: String,
     /// Title of the vertical axis, with its unit.
-    pub title: &'static str,
+    pub y_title: &'static str,
     /// Whether the vertical axis is logarithmic.
     pub is_logarithmic: bool,
     /// The curves.

@@ -111,7 +111,8 @@ pub fn split(split: &Split, progress: Progress<'_>) -> Result<Report, ScenarioEr
         |name: &str| curve(&points, name, |point| Some(point.estimate(|run| run.per_second).mean));
     let curves = vec![Curves {
         name: "",
-        title: "answered requests, 1/s",
+        title: "Requests that a connection server can pass on".to_owned(),
+        y_title: "answered requests, 1/s",
         is_logarithmic: false,
         curves: [ALL, FEWER, DIRECT].map(throughput).to_vec(),
     }];

@@ -141,13 +141,15 @@ pub fn tls(models: &Models, progress: Progress<'_>) -> Result<Report, ScenarioEr
     let curves = vec![
         Curves {
             name: "latency",
-            title: "mean latency, ms",
+            title: "Mean latency of 16 nodes with TLS".to_owned(),
+            y_title: "mean latency, ms",
             is_logarithmic: true,
             curves: names.map(latency).to_vec(),
         },
         Curves {
             name: "throughput",
-            title: "answered requests, 1/s",
+            title: "Throughput of 16 nodes with TLS".to_owned(),
+            y_title: "answered requests, 1/s",
             is_logarithmic: false,
             curves: names.map(throughput).to_vec(),
         },

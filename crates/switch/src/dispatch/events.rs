@@ -43,7 +43,7 @@ impl Dispatcher {
             return;
         }
         if let Some(held) = HeldPacket::new(packet) {
-            pending.state.catch_up(&mut pending.connection, entry);
+            pending.state.catch_up(entry, &mut pending.connection, &mut self.world(at, flow));
             let first_waiting = pending.first_waiting();
             pending.connection.note_repetition(&held.view, first_waiting, at.now);
             // Done even without room for the rest: it may be all that the client can send until it is acknowledged.

@@ -337,7 +337,13 @@ mod tests {
         }
         let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
         asks_nodes.state = Seeking::unknown(
-            Question { seq: Seq(0), origin: Seq(0), nodes: vec![NodeId(1)], next: Generation::NONE },
+            Question {
+                seq: Seq(0),
+                origin: Seq(0),
+                nodes: vec![NodeId(1)],
+                next: Generation::NONE,
+                is_unsent: false,
+            },
             Duration::ZERO,
         );
         flows.put(flow("192.0.2.1", 4), asks_nodes);

@@ -58,7 +58,8 @@ impl Dispatcher {
         let bytes = question(flow);
         let Some((view, message)) = TcpView::parse(&bytes).zip(PathMtu::new(message)) else { return };
         let (origin, next) = (Seq(0), Generation::NONE);
-        let mut question = Question { seq: view.seq, origin, nodes: self.plan.nodes_of(flow.vip()), next };
+        let mut question =
+            Question { seq: view.seq, origin, nodes: self.plan.nodes_of(flow.vip()), next, is_unsent: false };
         if self.ask(at, flow, &bytes, &view, &mut question) {
             self.messages.insert(*flow, message);
         }

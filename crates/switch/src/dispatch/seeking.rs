@@ -29,23 +29,22 @@ use switchback_flow::state::{Event, Seeking, State};
 pub const PROBES: Rate = Rate { per_second: 100_000 };
 /// Time after which nodes are asked again about a flow, if its client retransmits.
 const ROUND: Duration = Duration::from_millis(100);
-/// Time after which an unknown flow without an owner is reset.
+/// Time after which an unknown flow is reset if all nodes say once more that they do not own it.
 const UNOWNED: Duration = Duration::from_millis(500);
-/// The same beside other switches, one of which may be about to give it to a node: then all nodes have to say once more
-/// that they do not own it.
+/// The same beside other switches, one of which may be about to give it to a node.
 const UNOWNED_BESIDE_OTHERS: Duration = Duration::from_secs(3);
 /// Time for which a question about a flow is remembered.
 pub const REMEMBERED: Duration = Duration::from_secs(4);
 
 /// Questions about an unknown flow.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Probed {
     /// Time of the first question.
     first: Duration,
     /// Time of the last question.
     last: Duration,
     /// Nodes that have not answered the last question.
-    unanswered: usize,
+    unanswered: Vec<NodeId>,
 }
 
 impl Dispatcher {
@@ -75,18 +74,17 @@ impl Dispatcher {
             // The node may lack the dispatcher's later decisions.
             return;
         }
-        match self.is_unowned(flow, at.now) {
+        match self.is_unowned(flow) {
             true => self.reset_unowned(flow, &view),
             false => self.seek_unknown(at, flow, packet, view),
         }
     }
 
-    /// Whether no node has the flow.
-    fn is_unowned(&self, flow: &sb_flow, now: Duration) -> bool {
-        self.probed.get(flow).is_some_and(|probed| match self.plan.rank.is_alone {
-            true => now.saturating_sub(probed.first) >= UNOWNED,
-            false => probed.unanswered == 0 && probed.last >= probed.first + UNOWNED_BESIDE_OTHERS,
-        })
+    /// Whether no node has the flow. Silence says nothing: questions and answers may be lost.
+    fn is_unowned(&self, flow: &sb_flow) -> bool {
+        let time = if self.plan.rank.is_alone { UNOWNED } else { UNOWNED_BESIDE_OTHERS };
+        let probed = self.probed.get(flow);
+        probed.is_some_and(|probed| probed.unanswered.is_empty() && probed.last >= probed.first + time)
     }
 
     fn reset_unowned(&mut self, flow: &sb_flow, view: &TcpView) {
@@ -117,17 +115,17 @@ impl Dispatcher {
         packet: &[u8],
         view: &TcpView,
     ) -> Option<Question> {
-        let probed = self.probed.get(flow).copied();
-        if probed.is_some_and(|probed| at.now.saturating_sub(probed.last) < ROUND) {
-            return None;
-        }
+        let first = match self.probed.get(flow) {
+            Some(probed) if at.now.saturating_sub(probed.last) < ROUND => return None,
+            probed => probed.map_or(at.now, |probed| probed.first),
+        };
         let nodes = self.plan.nodes_of(flow.vip());
-        let mut question = Question { seq: view.seq, origin: Seq(0), nodes, next: Generation::NONE };
+        let mut question =
+            Question { seq: view.seq, origin: Seq(0), nodes, next: Generation::NONE, is_unsent: false };
         if !self.ask(at, flow, packet, view, &mut question) {
             return None;
         }
-        let unanswered = question.nodes.len();
-        let first = probed.map_or(at.now, |probed| probed.first);
+        let unanswered = question.nodes.clone();
         self.probed.insert(*flow, Probed { first, last: at.now, unanswered });
         Some(question)
     }
@@ -157,6 +155,7 @@ impl Dispatcher {
         question: &mut Question,
     ) -> bool {
         question.nodes.retain(|node| !self.plan.is_dead(*node, at.now));
+        question.is_unsent = question.nodes.iter().any(|node| !self.plan.has_clock(*node));
         if !self.probes.take(question.nodes.len(), !view.is_empty(), at.now) {
             self.stats.unasked += 1;
             return false;
@@ -186,9 +185,11 @@ impl Dispatcher {
         packet: &[u8],
         view: &TcpView,
     ) {
-        if let Some(mut probed) = self.probed.get(flow).copied() {
-            probed.unanswered = probed.unanswered.saturating_sub(1);
-            if matches!(unowned, Event::Unowned { newest, .. } if newest.is_some()) {
+        if let Event::Unowned { node, newest, .. } = unowned
+            && let Some(mut probed) = self.probed.remove(flow)
+        {
+            probed.unanswered.retain(|asked| *asked != node);
+            if newest.is_some() {
                 // Another switch is about to give the flow to a node.
                 probed.first = at.now;
             }
@@ -206,7 +207,7 @@ impl Dispatcher {
         }
         // The client's next packet may be long in coming.
         let is_unknown = self.pending.get(flow).is_none() && self.mapped(at, flow).is_none();
-        if is_unknown && !self.plan.rank.is_alone && self.is_unowned(flow, at.now) {
+        if is_unknown && self.is_unowned(flow) {
             self.reset_unowned(flow, view);
         }
     }

@@ -184,7 +184,7 @@ impl Worker {
                 0
             };
             if let Err(error) = builder.add(ring, read) {
-                eprintln!("switchback: plain requests are missing in the access log: {error}");
+                log::error!("plain requests are missing in the access log: {error}");
             }
         }
         let reader = builder.build();
@@ -201,7 +201,7 @@ impl Worker {
             if let Ok(reader) = &reader
                 && let Err(error) = reader.consume()
             {
-                eprintln!("switchback: cannot read the rings of plain requests: {error}");
+                log::error!("cannot read the rings of plain requests: {error}");
             }
             for given in express.borrow_mut().drain(..) {
                 self.observe(now, Observation::Forwarded(given));
@@ -246,7 +246,7 @@ impl Worker {
                 self.publish();
                 match config.map(Log::open).transpose() {
                     Ok(log) => self.log = log,
-                    Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
+                    Err(error) => log::error!("the access log stays what it was: {error}"),
                 }
             }
             ObserverMessage::Reopen => self.log.iter_mut().for_each(Log::reopen),

@@ -20,6 +20,7 @@ mod once;
 mod probes;
 mod recycled;
 mod strangers;
+mod transmit;
 mod walker;
 
 use switchback_wire::*;

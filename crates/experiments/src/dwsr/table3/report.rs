@@ -108,7 +108,8 @@ impl Report for Results {
             Panel { title: "here, µs".to_owned(), bars: bars(|function| function.ours) },
         ];
         let names = functions.iter().map(|function| (function.name.to_owned(), 3)).collect();
-        Some(Plot::Bars(Bars { names, panels, one_scale: true }))
+        let title = "Time of the functions of switch and nodes".to_owned();
+        Some(Plot::Bars(Bars { title, names, panels, one_scale: true }))
     }
 }
 

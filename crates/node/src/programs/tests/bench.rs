@@ -20,7 +20,7 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeVal;
-use switchback_runtime::programs::attach_tcx;
+use switchback_runtime::programs::{Place, attach_tcx};
 use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
@@ -197,7 +197,7 @@ impl Bench {
         let protocol = (AddressFamily::Inet, SockType::Raw, SockProtocol::Raw);
         let raw = socket(protocol.0, protocol.1, SockFlag::SOCK_CLOEXEC, protocol.2).unwrap();
         let links = [
-            attach_tcx(&skel.progs.switchback_ingress, LOOPBACK).unwrap(),
+            attach_tcx(&skel.progs.switchback_ingress, LOOPBACK, Place::Last).unwrap(),
             skel.progs.switchback_socket_state.attach().unwrap(),
         ];
         let sockets = skel.maps.sockets.as_fd().as_raw_fd();
@@ -374,7 +374,7 @@ impl Bench {
 
     /// Attaches the egress program to an interface, for packets that servers really send.
     pub fn attach_egress(&self, interface: u32) -> Link {
-        attach_tcx(&self.skel.progs.switchback_egress, interface).unwrap()
+        attach_tcx(&self.skel.progs.switchback_egress, interface, Place::Last).unwrap()
     }
 
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {

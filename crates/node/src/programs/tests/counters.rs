@@ -119,11 +119,12 @@ impl Flows<'_> {
         self.bench.egress(&frame);
     }
 
-    /// Sends the response to a request for a switch that wants facts.
+    /// Sends two responses to a client that has asked ahead, for a switch that wants facts: of the first it is told.
     fn leave_for_switch(&mut self) {
         let known = KnownFlow { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
         let switch_address = address_bytes(address(SWITCHES[0]));
-        self.leave(&known, &sb_owned { responses: 0, switch_address, ..known.owned() }, RESPONSE);
+        let owned = sb_owned { requests: 2, responses: 0, switch_address, ..known.owned() };
+        self.leave(&known, &owned, &[RESPONSE, RESPONSE].concat());
     }
 
     fn count(&mut self, counter: NodeCounter) {
@@ -303,6 +304,7 @@ impl Flows<'_> {
                 let state = sb_ownership::SB_OWN_RELEASED as u8;
                 self.leave(&known, &sb_owned { state, ..known.owned() }, b"x");
             }
+            Acknowledged => self.say_of_answered(SB_OP_FORWARD, 0, b""),
             Responses => {
                 let known = self.next();
                 self.leave(&known, &sb_owned { responses: 0, ..known.owned() }, RESPONSE);

@@ -7,7 +7,7 @@ use switchback_http::framing::{Followed, responses};
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::packet::flags;
 use switchback_wire::{
-    NodeCounter, SB_HEADS, Seq, address_bytes, sb_flow, sb_owned, sb_ownership, sb_session,
+    NodeCounter, SB_HEADS, Seq, address_bytes, sb_ended, sb_flow, sb_owned, sb_ownership, sb_session,
 };
 
 use super::bench::*;
@@ -49,6 +49,26 @@ fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec
     facts
 }
 
+/// Notes a response that has ended; the result is the one before, of which the client has acknowledged nothing here.
+fn replace_ended(ended: &mut sb_ended, fact: ResponseFact, end: u32) -> Option<ResponseFact> {
+    let (number, status, bytes, head_bytes) = fact;
+    let new = sb_ended {
+        bytes: bytes as u64,
+        end,
+        head_bytes: head_bytes as u32,
+        number,
+        status,
+        ..Default::default()
+    };
+    let before = std::mem::replace(ended, new);
+    (before.status != 0).then_some((
+        before.number,
+        before.status,
+        before.bytes as usize,
+        before.head_bytes as usize,
+    ))
+}
+
 fn follow_into(
     flow: &mut sb_owned,
     seq: u32,
@@ -83,9 +103,10 @@ fn follow_into(
             Followed::Ends(len) => {
                 flow.responses = number;
                 text.extend_from_slice(&rest[..len]);
-                facts.push(expected_fact(number, text));
-                text.clear();
                 rest = &rest[len..];
+                let end = flow.followed.wrapping_sub(rest.len() as u32);
+                facts.extend(replace_ended(&mut flow.ended, expected_fact(number, text), end));
+                text.clear();
             }
             Followed::Rejected(..) | Followed::Lost => return lose_track(flow),
         }
@@ -161,7 +182,8 @@ fn stream(random: &mut Random, flow: &sb_owned) -> Vec<u8> {
 
 /// Clears what the model does not predict.
 fn without_times(owned: sb_owned) -> sb_owned {
-    sb_owned { began: 0, sent: 0, turn_us: 0, first_byte_us: 0, head_bytes: 0, ..owned }
+    let ended = sb_ended { duration_us: 0, first_byte_us: 0, ..owned.ended };
+    sb_owned { began: 0, sent: 0, turn_us: 0, first_byte_us: 0, head_bytes: 0, ended, ..owned }
 }
 
 /// The range of the stream in the next packet after `sent` bytes: usually the next one, sometimes with a
@@ -276,5 +298,47 @@ fn unseen_data_loses_track() {
         client.wait_for(RESPONSE.len());
         let counters = [NodeCounter::LostTrack, NodeCounter::DropOvertaking];
         assert_eq!(counters.map(|counter| wire.bench.counter(counter)), [1, 0]);
+    });
+}
+
+/// A flow whose client has a response that it has not acknowledged; its switch wants facts.
+fn answered(wire: &Wire) -> Client<'_> {
+    wire.bench.want_facts(true);
+    let mut client = Client::new(wire, flow(false, 50_001, PORT), 1000);
+    client.adopt(sb_session::default(), REQUEST);
+    client.server().write_all(RESPONSE).expect("there is room");
+    assert_eq!((client.look(|| false), client.has()), (1, RESPONSE.len()));
+    client
+}
+
+#[test]
+fn a_response_is_told_of_when_its_client_has_it() {
+    alone(|| {
+        let wire = Wire::new();
+        let client = answered(&wire);
+        assert_eq!(wire.bench.facts().len(), 0, "it may be lost on its way");
+        let before = wire.bench.counter(NodeCounter::Acknowledged);
+        client.acknowledge();
+        let told: Vec<Fact> = wire.bench.facts().iter().map(|seen| Fact::from_wire(&seen.fact)).collect();
+        let said = told.iter().map(|fact| (fact.request, fact.status, fact.bytes, fact.end));
+        assert_eq!(said.collect::<Vec<_>>(), [(1, Some(200), RESPONSE.len() as u64, End::Complete)]);
+        assert_eq!(wire.bench.counter(NodeCounter::Acknowledged), before + 1);
+        client.acknowledge();
+        assert_eq!(wire.bench.facts().len(), 0, "it is told of once");
+        assert_eq!(wire.bench.counter(NodeCounter::Acknowledged), before + 1, "nothing more");
+    });
+}
+
+#[test]
+fn a_reset_without_an_acknowledgment_acknowledges_nothing() {
+    alone(|| {
+        let wire = Wire::new();
+        let client = answered(&wire);
+        client.send_bare(flags::RST);
+        wait_until("the flow has ended", || wire.bench.flow(&client.known.flow).is_none());
+        assert_eq!(wire.bench.facts().len(), 0);
+        let statuses: Vec<u16> = wire.bench.closed().iter().map(|closed| closed.owned.ended.status).collect();
+        assert_eq!(statuses, [200], "the agent tells of it");
+        assert_eq!(wire.bench.counter(NodeCounter::Acknowledged), 0);
     });
 }

@@ -554,8 +554,9 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let after =
         sb_owned { hooked: before.hooked, cookies: sb_cookies { rewritten, ..after.cookies }, ..after };
     assert!(after.again <= before.again && after.keeps <= before.keeps, "a server promises nothing");
-    let sb_owned { again, keeps, path, began, sent, turn_us, first_byte_us, head_bytes, .. } = *before;
-    let after = sb_owned { again, keeps, path, began, sent, turn_us, first_byte_us, head_bytes, ..after };
+    let sb_owned { again, keeps, path, began, sent, turn_us, first_byte_us, head_bytes, ended, .. } = *before;
+    let after =
+        sb_owned { again, keeps, path, began, sent, turn_us, first_byte_us, head_bytes, ended, ..after };
     let rest =
         sb_owned { framing: before.framing, responses: before.responses, followed: before.followed, ..after };
     assert_eq!(rest, *before, "only how far responses are followed");

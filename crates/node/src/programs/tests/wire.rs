@@ -197,8 +197,13 @@ impl<'a> Client<'a> {
     }
 
     pub fn acknowledge(&self) {
+        self.send_bare(flags::ACK);
+    }
+
+    /// Sends a packet without data. Its acknowledgment number is behind all that has come.
+    pub fn send_bare(&self, flags: u8) {
         let here = self.here();
-        let inner = bare(&here.flow, true, Seq(here.seq), Seq(here.ack), flags::ACK);
+        let inner = bare(&here.flow, true, Seq(here.seq), Seq(here.ack), flags);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let option = sb_option { flags: 0, ..self.option(SB_OP_FORWARD, sb_session::default()) };
         self.wire.bench.send(&here.hand_over_packet(option, &view, &inner));

@@ -355,9 +355,15 @@ fn a_flow_that_nobody_owns_is_reset_after_a_while() {
     let mut world = World::new();
     let ack = bare(&flow(), true, Seq(5), Seq(6), flags::ACK);
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    assert_eq!(world.record(unknown, Entry::default(), &ack).len(), 3);
-    world.now += Duration::from_millis(600);
-    assert!(world.record(unknown, Entry::default(), &ack).is_empty());
+    for _ in 0..2 {
+        assert!(world.to_client.is_empty());
+        let asked = world.record(unknown, Entry::default(), &ack);
+        assert_eq!(asked.len(), 3);
+        for asked in &asked {
+            assert!(world.answer(asked, SB_OP_UNOWNED, SB_REASON_NONE).is_empty());
+        }
+        world.now += Duration::from_millis(600);
+    }
     let view = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((view.seq, view.flags), (Seq(6), flags::RST));
 }
@@ -433,8 +439,10 @@ fn a_late_copy_of_the_first_request_is_asked_about() {
     world.map.clear();
     let ops: Vec<_> = world.client_packet(&last).iter().map(|sent| sent.op).collect();
     assert_eq!(ops, [SB_OP_PROBE; 3]);
-    world.pass();
-    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+    while world.dispatcher.pending() > 0 {
+        world.pass();
+    }
+    assert!(world.map.is_empty());
 }
 
 /// Its node has answered the request, and closed; all that this thread would hear of it waits in a ring.

@@ -144,7 +144,10 @@ fn a_node_that_lives_says_so() {
         if answer == SB_OP_BUSY {
             assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_PROBE, adopt.node));
             let owned = before.flow_state().option(SB_OP_OWNED);
-            assert!(world.handoff(adopt.node, owned, &sent[0].packet).is_empty());
+            let sent = world.handoff(adopt.node, owned, &sent[0].packet);
+            let copy = (SB_OP_FORWARD, adopt.node, request.len());
+            let forwarded: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node, sent.data().len())).collect();
+            assert_eq!(forwarded, [copy], "the node acknowledges a copy");
             before.mark.begins = before.mark.next;
             assert_eq!((world.map[&flow()], world.locked.len()), (before, 0));
             assert_eq!(world.dispatcher.pending(), 0);

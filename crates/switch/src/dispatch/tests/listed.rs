@@ -1,5 +1,7 @@
 //! Flows from nodes' lists.
 
+use std::time::Duration;
+
 use switchback_flow::entry::Entry;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP};
@@ -119,6 +121,41 @@ fn a_mark_that_lies_far_behind_is_asked_about() {
     let before = world.map[&flow()];
     world.handoff(node(2), earlier.option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!(world.map[&flow()], before, "a late answer");
+}
+
+/// An upload that another switch has read is not so far beyond what this one knows of the connection that its data is not
+/// held.
+#[test]
+fn held_data_before_the_mark_that_its_node_says_is_forwarded() {
+    let first = Generation::first(0);
+    let mut world = World::of_several(CONFIG, 1);
+    world.list(node(2), listed(first));
+    let at = 30_000;
+    assert!(world.client_packet(&data(at, 0, &[b'x'; 1000])).is_empty());
+    let asked = world.pass();
+    let probe = asked.iter().find(|sent| sent.op == SB_OP_PROBE).expect("a question about the mark");
+    let state =
+        FlowState { requests: 2, generation: first, ..FlowState::at(ORIGIN, ORIGIN + (at + 500_000)) };
+    let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &probe.packet);
+    let forwarded: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node, sent.data().len())).collect();
+    assert_eq!(forwarded, [(SB_OP_FORWARD, node(2), 1000)]);
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+/// Switch and nodes are busy when the flows of a dead switch come all at once.
+#[test]
+fn data_of_an_unknown_flow_waits_for_a_late_answer() {
+    let mut world = World::of_several(CONFIG, 1);
+    let asked = world.client_packet(&second_request());
+    assert_eq!(asked.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+    world.now += Duration::from_millis(120);
+    while world.dispatcher.deadline().is_some_and(|due| due <= world.now) {
+        world.pass();
+    }
+    let state = FlowState::from_wire(&listed(Generation::first(0)).state);
+    let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
+    let data = (SB_OP_FORWARD, node(2), get("/web/").len());
+    assert_eq!(sent.iter().map(|sent| (sent.op, sent.node, sent.data().len())).collect::<Vec<_>>(), [data]);
 }
 
 /// The client may not repeat it: an update of the window, for example.

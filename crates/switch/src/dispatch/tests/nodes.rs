@@ -173,6 +173,27 @@ fn a_silent_node_gets_nothing_while_others_speak() {
 }
 
 #[test]
+fn a_node_whose_responses_nobody_acknowledges_is_the_last_choice() {
+    let mut world = World::new();
+    world.report(node(1), "web", SB_REASON_UNACKNOWLEDGED, (0, 511));
+    world.report(node(2), "web", SB_REASON_NONE, (0, 511));
+    let plan = world.dispatcher.plan();
+    let group = plan.group(0, flow().vip()).unwrap();
+    let (first, second) = (plan.node_at(node(1)).unwrap(), plan.node_at(node(2)).unwrap());
+    let mut picked = |tried: &[NodeId]| {
+        let ask = switchback_policy::Ask { key: None, now: Duration::ZERO };
+        plan.pick((group, None), &ask, (tried, false), &[], &mut || 1)
+    };
+    assert!((0..4).all(|_| picked(&[]) == Some(second)));
+    assert_eq!(picked(&[second]), Some(first), "better than none");
+    world.report(node(1), "web", SB_REASON_NONE, (0, 511));
+    let plan = world.dispatcher.plan();
+    let ask = switchback_policy::Ask { key: None, now: Duration::ZERO };
+    let both: Vec<_> = (0..4).map(|_| plan.pick((group, None), &ask, (&[], false), &[], &mut || 1)).collect();
+    assert!(both.contains(&Some(first)), "{both:?}");
+}
+
+#[test]
 fn idle_flows_are_taken_from_a_draining_node() {
     let (mut world, adopt, len) = settled("/web/a");
     let entry = world.map[&flow()];

@@ -54,6 +54,7 @@ struct Node {
     left: u32,
     /// What comes before this has been read.
     read: u32,
+    read_at: Duration,
     /// Up to here without a gap data has come.
     passed: u32,
     /// The latest count of requests that a packet said, and which were HEAD.
@@ -68,6 +69,18 @@ struct Node {
     ahead: HashMap<u32, Vec<u8>>,
     kept: Option<Kept>,
 }
+
+/// What becomes of a packet's data at a node that has the flow.
+#[derive(PartialEq)]
+enum Intake {
+    Taken,
+    Unread,
+    /// The kernel has long dropped what was read of it, so the connection ends.
+    NotTaken,
+}
+
+/// As `NOT_TAKEN_US`.
+const NOT_TAKEN: Duration = Duration::from_secs(2);
 
 /// What a node keeps of the client's data for switches.
 struct Kept {
@@ -243,8 +256,7 @@ impl Net {
         let offset = Net::offset(packet.view().seq);
         let owners = self.nodes.values().filter(|node| node.owns).count();
         let begun = self.nodes.values().map(Node::end).max().unwrap();
-        let seed = self.seed;
-        let acked = self.acked;
+        let (seed, acked, now) = (self.seed, self.acked, self.worlds[0].now);
         let node = self.nodes.get_mut(&packet.node).unwrap();
         let next = Seq::from_be(packet.option.flow_state().next);
         let count = u16::from_be(packet.option.flow_state().requests);
@@ -282,7 +294,7 @@ impl Net {
                     assert!(offset >= begun, "seed {seed}: what was begun before {begun} begins at {offset}");
                     let (newest, kept) = (generation, node.kept.take());
                     *node = Node { owns: true, newest, origin_of_ownership: offset, kept, ..Node::default() };
-                    node.set_mark(packet);
+                    node.set_mark(packet, now);
                     node.passed = offset + packet.data().len() as u32;
                 }
                 node.take(offset, packet.data());
@@ -298,15 +310,19 @@ impl Net {
             SB_OP_CONFIRM if packet.data().is_empty() => None,
             SB_OP_FORWARD | SB_OP_CONFIRM if node.owns => {
                 let spoiled = self.other.is_some() && self.random.chance(10);
-                let unread = node.take_in(packet, spoiled);
+                let intake = node.take_in(packet, spoiled, now);
                 // A node knows one pool for each adoption.
                 let (told, known) = (packet.option.flow_state().session.pool, node.session.pool);
                 assert!(
-                    unread || is_late || count != node.requests || told == known,
+                    intake == Intake::Unread || is_late || count != node.requests || told == known,
                     "seed {seed}: {told:?}"
                 );
                 self.acked = self.acked.max(self.nodes[&packet.node].end());
-                unread.then_some((SB_OP_UNREAD, SB_REASON_NONE))
+                if intake == Intake::NotTaken {
+                    assert!(self.worlds[0].loses || self.other.is_some(), "seed {seed}: not taken");
+                    self.over = true;
+                }
+                (intake == Intake::Unread).then_some((SB_OP_UNREAD, SB_REASON_NONE))
             }
             SB_OP_FORWARD | SB_OP_CONFIRM if packet.option.flags & SB_HANDOVER_REQUEST as u8 != 0 => {
                 Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET))
@@ -518,7 +534,8 @@ impl Node {
     }
 
     /// The mark that the packet says, and what has been read before it.
-    fn set_mark(&mut self, packet: &ToNode) {
+    fn set_mark(&mut self, packet: &ToNode, now: Duration) {
+        self.read_at = now;
         let option = &packet.option;
         let sb_handover { flow: said, boundary, .. } = option.said();
         let (view, boundary) = (packet.view(), u16::from_be(boundary));
@@ -531,15 +548,15 @@ impl Node {
         self.session = said.session;
     }
 
-    /// What the server gets of a packet is what the switch has read (docs/decisions/0026): `bpf/intake.h` of the node. True if
-    /// the packet is refused. The kernel drops what is `spoiled`.
-    fn take_in(&mut self, packet: &ToNode, spoiled: bool) -> bool {
+    /// What the server gets of a packet is what the switch has read (docs/decisions/0026): `bpf/intake.h` of the node. The
+    /// kernel drops what is `spoiled`.
+    fn take_in(&mut self, packet: &ToNode, spoiled: bool, now: Duration) -> Intake {
         let (option, view) = (&packet.option, packet.view());
         let (seq, end) = (Net::offset(view.seq), Net::offset(view.seq) + view.len() as u32);
         let flags = u32::from(option.flags) & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ);
         if self.end() >= end || self.framing & SB_MARK_TUNNEL != 0 {
             self.take(seq, packet.data());
-            return false;
+            return Intake::Taken;
         }
         let from = match flags {
             0 => end,
@@ -549,7 +566,7 @@ impl Node {
         let first = seq.max(self.end());
         self.passed = self.passed.max(self.end());
         if first < from && first < self.read {
-            return false;
+            return if now < self.read_at + NOT_TAKEN { Intake::Taken } else { Intake::NotTaken };
         }
         let mark = Net::offset(self.next);
         let said = option.flow_state();
@@ -559,10 +576,10 @@ impl Node {
             || flags != 0 && self.passed < seq
             || flags != 0 && !known && from != mark
         {
-            return true;
+            return Intake::Unread;
         }
         if flags != 0 && !known {
-            self.set_mark(packet);
+            self.set_mark(packet, now);
         }
         if seq <= self.passed {
             self.passed = self.passed.max(end);
@@ -570,7 +587,7 @@ impl Node {
         if !spoiled {
             self.take(seq, packet.data());
         }
-        false
+        Intake::Taken
     }
 
     /// As TCP does: in order at once, out of order later, old data not at all.

@@ -1,5 +1,6 @@
 //! Clients that begin and go no further.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_flow::entry::Entry;
@@ -78,6 +79,57 @@ fn one_question_is_asked_about_a_flow_at_a_time() {
     assert!(unknown(&mut world, &packet).is_empty(), "its client does not wait");
     world.now += Duration::from_millis(200);
     assert_eq!(unknown(&mut world, &packet).len(), 3);
+}
+
+/// As right after the start.
+#[test]
+fn nodes_without_a_clock_are_asked_when_it_is_known() {
+    let mut world = World::new();
+    let id = world.dispatcher.plan().node_at(node(3)).unwrap();
+    let clock = world.dispatcher.plan().nodes[id.index()].as_mut().unwrap().clock.take();
+    let asked = unknown(&mut world, &data(100, 0, b"anything"));
+    let probed = |sent: &[ToNode]| -> Vec<IpAddr> {
+        sent.iter().filter(|sent| sent.op == SB_OP_PROBE).map(|sent| sent.node).collect()
+    };
+    assert_eq!(probed(&asked), [node(1), node(2)]);
+    for asked in asked.iter().filter(|asked| asked.op == SB_OP_PROBE) {
+        world.answer(asked, SB_OP_UNOWNED, sb_reason::SB_REASON_NONE);
+    }
+    let begun = world.now;
+    assert!(probed(&world.pass()).is_empty(), "still unknown");
+    world.dispatcher.plan().nodes[id.index()].as_mut().unwrap().clock = clock;
+    assert_eq!(probed(&world.pass()), [node(3)]);
+    assert_eq!(world.now - begun, Duration::from_millis(100));
+    // Nobody is asked again who may have answered.
+    assert!(probed(&world.pass()).is_empty());
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn silence_of_nodes_resets_no_flow() {
+    let mut world = World::new();
+    let packet = data(100, 0, b"anything");
+    let disown = |world: &mut World, asked: &ToNode| {
+        world.answer(asked, SB_OP_UNOWNED, sb_reason::SB_REASON_NONE);
+        world.dispatcher.stats.reset_unowned
+    };
+    let ask = |world: &mut World| {
+        world.now += Duration::from_millis(600);
+        while world.dispatcher.pending() > 0 {
+            world.pass();
+        }
+        let asked = unknown(world, &packet);
+        assert_eq!(asked.iter().map(|asked| asked.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+        asked
+    };
+    // All questions are lost, then the owner's, and another node's answer comes twice.
+    ask(&mut world);
+    let asked = ask(&mut world);
+    let resets = [&asked[0], &asked[0], &asked[1]].map(|asked| disown(&mut world, asked));
+    assert_eq!(resets, [0; 3]);
+    let asked = ask(&mut world);
+    let resets: Vec<u64> = asked.iter().map(|asked| disown(&mut world, asked)).collect();
+    assert_eq!(resets, [0, 0, 1], "now all have said so");
 }
 
 #[test]

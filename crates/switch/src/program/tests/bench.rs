@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::plan::NodeId;
-use crate::program::Program;
+use crate::program::{Program, Ways};
 use switchback_flow::entry::Entry;
 
 /// Ingress interface.
-const LOOPBACK: u32 = 1;
+pub const LOOPBACK: u32 = 1;
 const ELSEWHERE: u32 = 4000;
 const MTU: u32 = 1500;
 const FIRST_EPOCH: u32 = 10;
@@ -134,7 +134,7 @@ pub struct Outcome {
 /// Settings with these keys and an unlimited probe budget.
 fn all_allowed(keys: &Keys) -> sb_switch_settings {
     let period = QUESTIONS_PERIOD.as_nanos() as u64;
-    sb_switch_settings { questions: 1 << 30, period, ..keys.settings() }
+    sb_switch_settings { questions: 1 << 24, period, ..keys.settings() }
 }
 
 /// Pins the thread to its CPU, because budgets are per CPU.
@@ -172,7 +172,7 @@ impl Bench {
         // All cookies are of this process.
         assert!(keys.turn(COOKIE_EPOCH * (FIRST_EPOCH - 1)) && keys.turn(COOKIE_EPOCH * FIRST_EPOCH));
         program.set_settings(&all_allowed(&keys)).unwrap();
-        program.set_interface(LOOPBACK, OURS).unwrap();
+        program.set_interface(LOOPBACK, OURS, Ways::ALL).unwrap();
         let cluster =
             switchback_config::parse(CONFIG, Path::new("cluster.toml"), |_| Ok(cluster_keys.to_vec()))
                 .unwrap();
@@ -226,6 +226,11 @@ impl Bench {
         self.program.set_vips(&vips).unwrap();
     }
 
+    /// Whether there is a service at this VIP and port.
+    pub fn serves(&self, vip: SocketAddr) -> bool {
+        self.cluster.services[0].listen.contains(&vip)
+    }
+
     /// MSS in SYN-ACKs.
     pub fn our_mss(v6: bool) -> u16 {
         (MTU - OVERHEAD_V6 as u32 - if v6 { 60 } else { 40 }) as u16
@@ -243,7 +248,8 @@ impl Bench {
             next_hop: Self::next_hop(id),
             our_mac: OURS,
             dead: u32::from(id == DEAD),
-            here: u32::from(HERE.contains(&id)),
+            here: u16::from(HERE.contains(&id)),
+            ways: Ways::ALL.0,
             clock: NodeClock::told(
                 (NODE_EPOCH << SB_EPOCH_SHIFT) + (1 << (SB_EPOCH_SHIFT - 1)),
                 Duration::from_nanos(monotonic_ns()),

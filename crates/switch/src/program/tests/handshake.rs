@@ -87,8 +87,32 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
         let short = Offer { stamp: None, ..Offer::USUAL };
         rows.extend(syn_rows(bench, flow, &short));
         rows.extend(refused_rows(bench, flow));
+        rows.extend(closed_port_rows(flow));
     }
     rows
+}
+
+/// TCP to a port of a VIP that has no service.
+fn closed_port_rows(flow: &sb_flow) -> Vec<Row> {
+    let flow = &sb_flow { vip_port: 81u16.to_be(), ..*flow };
+    let (ack, fin, rst) = (flags::ACK, flags::FIN, flags::RST);
+    let packet = |flags, data: &[u8]| Tcp { data: data.to_vec(), ..Tcp::new(flow, ISN, 77, flags) };
+    let refused = |what: &str, tcp: Tcp, seq, acknowledged, flags| {
+        let reset = Tcp { window: 0, ..Tcp::answer(flow, seq, acknowledged, flags) };
+        Row::new(what, flow, tcp.frame(), Verdict::Tx, [NoService]).sends(from_us(&reset.packet()))
+    };
+    let mut wraps = packet(flags::SYN, b"early");
+    wraps.seq = u32::MAX;
+    vec![
+        refused("SYN to a closed port", Offer::USUAL.syn(flow, ISN), 0, ISN + 1, rst | ack),
+        refused("SYN with data to a closed port", wraps, 0, 5, rst | ack),
+        refused("FIN and data without ACK to a closed port", packet(fin, b"abc"), 0, ISN + 4, rst | ack),
+        refused("no flags to a closed port", packet(0, b""), 0, ISN, rst | ack),
+        refused("ACK to a closed port", packet(ack, b""), 77, 0, rst),
+        refused("data to a closed port", packet(ack, REQUEST), 77, 0, rst),
+        refused("SYN-ACK to a closed port", packet(flags::SYN | ack, b""), 77, 0, rst),
+        Row::new("RST to a closed port", flow, packet(rst, b"").frame(), Verdict::Drop, [DropFlags]),
+    ]
 }
 
 /// SYNs with more than their options to check.

@@ -219,6 +219,17 @@ fn check_answer(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], asked:
             assert_eq!(asked.flags & (flags::SYN | refused), flags::SYN, "only SYN is answered so");
             assert_eq!(view.ack, asked.seq + 1u32, "only SYN is acknowledged");
         }
+        flags if flags & flags::RST != 0 && !bench.serves(case.flow.vip()) => {
+            let has_ack = asked.flags & flags::ACK != 0;
+            let counts = |flag| u32::from(asked.flags & flag != 0);
+            let end = asked.end_seq() + (counts(flags::SYN) + counts(flags::FIN));
+            let numbers = if has_ack {
+                (flags::RST, asked.ack, Seq(0))
+            } else {
+                (flags::RST | flags::ACK, Seq(0), end)
+            };
+            assert_eq!((flags, view.seq, view.ack), numbers, "a closed port's numbers");
+        }
         flags::RST => {
             assert_eq!((view.seq, view.ack), (asked.ack, Seq(0)), "a reset's numbers");
             assert!(is_ours((asked.seq - 1).0) && asked.is_empty(), "resets end what never was");

@@ -1,0 +1,45 @@
+//! What is valid and yet cannot be meant: routes that take no request, pools that get none or answer none.
+
+use crate::mistakes::Mistakes;
+use crate::{Action, Cluster, Service, raw};
+
+impl Mistakes {
+    /// `cluster` is valid, and was made from `file`.
+    pub(super) fn warnings(&mut self, file: &raw::File, cluster: &Cluster) {
+        for (file, service) in file.service.iter().zip(&cluster.services) {
+            self.unreachable_routes(file, service);
+        }
+        let actions = cluster.services.iter().flat_map(|service| &service.routes).map(|route| &route.action);
+        let actions: Vec<&Action> = actions.collect();
+        for (index, (file, pool)) in file.pool.iter().zip(&cluster.pools).enumerate() {
+            if !actions.contains(&&Action::Pool(index)) {
+                self.warn(&file.name, format!("pool {:?} is in no route", pool.name));
+            }
+            let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);
+            if nodes.all(|node| node.weight == 0 || node.drain) {
+                let what = format!(
+                    "every node of pool {:?} has weight 0 or drains, so its requests are answered 503",
+                    pool.name
+                );
+                self.warn(&file.nodes, what);
+            }
+        }
+    }
+
+    fn unreachable_routes(&mut self, file: &raw::Service, service: &Service) {
+        for (index, route) in service.routes.iter().enumerate() {
+            let mut earlier = service.routes[..index].iter();
+            let Some(first) = earlier.position(|earlier| earlier.takes_all_of(route)) else { continue };
+            let line = self.line(&file.route[first]);
+            let what = match route.takes_all_of(&service.routes[first]) {
+                true => {
+                    format!("this route is never reached: the one in line {line} has the same conditions")
+                }
+                false => format!(
+                    "this route is never reached: the one in line {line} takes all its requests; put this one before it"
+                ),
+            };
+            self.warn(&file.route[index], what);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The end of an agent whose node has connections, which would break with its programs.
+//!
+//! The agent drains its node if others can go on with the connections, and ends in order when none is left. What is
+//! left after a while it leaves to programs and servers, which work without an agent until the next one takes them
+//! over, as after SIGKILL. Connections over TLS need this process: those that no other node has taken are closed.
+
+use std::time::{Duration, Instant};
+
+use switchback_runtime::Result;
+
+use super::{Agent, Drain};
+use crate::reports::listening;
+
+/// Time for switches to take connections, and for responses to end.
+const HAND_OVER: Duration = Duration::from_secs(10);
+/// Time to be told to end once more, where nobody can take the connections.
+const SECOND_THOUGHT: Duration = Duration::from_secs(2);
+
+/// What becomes of programs and VIPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// They are removed.
+    InOrder,
+    /// They stay for the connections that the node has.
+    Leaves,
+}
+
+/// Connections of the node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connections {
+    /// Whose sockets are those of servers.
+    servers: usize,
+    /// Which the TLS endpoint of this process ends.
+    tls: usize,
+}
+
+impl Connections {
+    fn are_none(self) -> bool {
+        self.servers == 0 && self.tls == 0
+    }
+}
+
+impl Agent<'_> {
+    /// Called for each signal to end: the first drains the node, the second ends at once.
+    pub(super) fn told_to_end(&mut self) -> Result<Option<End>> {
+        let connections = self.connections()?;
+        if self.ends_by.is_some() || connections.are_none() {
+            return Ok(Some(End::InOrder));
+        }
+        let count = connections.servers + connections.tls;
+        let name = &self.options.name;
+        let hands_over = self.plan.has_others() && !listening(&self.programs)?.is_empty();
+        let patience = if hands_over { HAND_OVER } else { SECOND_THOUGHT };
+        if hands_over {
+            log::info!(
+                "told to end: node {name} drains for at most {patience:?} until its connections are gone, {count} now; \
+                 told again, it breaks them"
+            );
+            self.set_drain(Drain { on: true, ..self.drain })?;
+        } else {
+            log::info!(
+                "told to end: node {name} has connections that nobody else can take, {count} now; told again within \
+                 {patience:?}, it breaks them"
+            );
+        }
+        self.ends_by = Some(Instant::now() + patience);
+        Ok(None)
+    }
+
+    /// Whether the agent that was told to end can do so now.
+    pub(super) fn can_end(&self) -> Result<Option<End>> {
+        let Some(ends_by) = self.ends_by else { return Ok(None) };
+        let connections = self.connections()?;
+        if connections.are_none() {
+            return Ok(Some(End::InOrder));
+        }
+        if Instant::now() < ends_by {
+            return Ok(None);
+        }
+        if connections.tls > 0 {
+            log::warn!("connections over TLS that no other node has taken are closed: {}", connections.tls);
+        }
+        if connections.servers == 0 {
+            return Ok(Some(End::InOrder));
+        }
+        log::warn!(
+            "programs and VIPs stay for connections that the node still has: {}; the next agent takes them over, \
+             and breaks them if it is told to end twice",
+            connections.servers
+        );
+        Ok(Some(End::Leaves))
+    }
+
+    fn connections(&self) -> Result<Connections> {
+        let mut connections = Connections::default();
+        for (vip, count) in self.programs.flows_by_vip()? {
+            let kind = if self.plan.ends_tls(vip) { &mut connections.tls } else { &mut connections.servers };
+            *kind += count;
+        }
+        Ok(connections)
+    }
+}

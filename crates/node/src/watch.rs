@@ -1,0 +1,195 @@
+//! Events in the log: what has changed at this node's servers and switches since the last look, and the first packet
+//! dropped for each reason.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use log::Level;
+use switchback_runtime::Result;
+use switchback_runtime::events::{FirstMoves, WRONG_TAG};
+use switchback_status::node::ListenerStatus;
+use switchback_wire::NodeCounter;
+
+/// Interval of reading the counters.
+const COUNTED_EVERY: Duration = Duration::from_secs(1);
+/// Interval of looking at the certificates, which begins when the configuration is read.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// An event: its level and message.
+pub(crate) type Event = (Level, String);
+
+/// What was true at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// States of the listeners, by pool and VIP.
+    servers: HashMap<(String, Option<SocketAddr>), String>,
+    switches: BTreeSet<IpAddr>,
+    drained: bool,
+    drops: FirstMoves,
+    /// When the counters were read last.
+    counted: Option<Instant>,
+    /// When the certificates were looked at last.
+    certificates: Option<Instant>,
+}
+
+impl Watch {
+    /// Servers that have gone or come back, each with the last error of its health check.
+    pub(crate) fn servers(
+        &mut self,
+        listeners: impl IntoIterator<Item = (ListenerStatus, Option<String>)>,
+    ) -> Vec<Event> {
+        let event = |(listener, error): (ListenerStatus, Option<String>)| {
+            let at = (listener.pool.clone(), listener.address);
+            let before = self.servers.insert(at, listener.state.to_string());
+            let is_ready = listener.is_ready();
+            if before.as_ref().map_or(is_ready, |before| *before == listener.state) {
+                return None;
+            }
+            let ListenerStatus { pool, state, .. } = listener;
+            let address = listener.address.map_or(String::new(), |address| format!(" at {address}"));
+            let why = error.map_or(String::new(), |error| format!(": {error}"));
+            Some(match is_ready {
+                true => (Level::Info, format!("the server of pool {pool}{address} is back")),
+                false => (Level::Warn, format!("pool {pool}{address} gets no requests here: {state}{why}")),
+            })
+        };
+        listeners.into_iter().filter_map(event).collect()
+    }
+
+    /// Switches that are heard for the first time, or no longer.
+    pub(crate) fn switches(&mut self, heard: impl Iterator<Item = IpAddr>) -> Vec<Event> {
+        let before = std::mem::replace(&mut self.switches, heard.collect());
+        let new = self
+            .switches
+            .difference(&before)
+            .map(|switch| (Level::Info, format!("switch {switch} is heard")));
+        let gone = before.difference(&self.switches);
+        let gone = gone.map(|switch| (Level::Warn, format!("switch {switch} is not heard any more")));
+        gone.chain(new).collect()
+    }
+
+    /// The end of a drain.
+    pub(crate) fn drain(&mut self, is_draining: bool, flows: u32) -> Option<Event> {
+        let is_drained = is_draining && (flows == 0 || self.drained);
+        let has_ended = is_drained && !self.drained;
+        self.drained = is_drained;
+        has_ended.then(|| (Level::Info, "drained: this node has no flows".to_owned()))
+    }
+
+    /// What `look` says of the certificates, once a day.
+    pub(crate) fn certificates(&mut self, now: Instant, look: impl FnOnce() -> Vec<String>) -> Vec<Event> {
+        let before = *self.certificates.get_or_insert(now);
+        if now < before + CERTIFICATES_EVERY {
+            return Vec::new();
+        }
+        self.certificates = Some(now);
+        look().into_iter().map(|what| (Level::Warn, what)).collect()
+    }
+
+    /// Whether it is time to look at the counters.
+    pub(crate) fn drops_are_due(&mut self, now: Instant) -> bool {
+        let is_due = self.counted.is_none_or(|counted| now >= counted + COUNTED_EVERY);
+        if is_due {
+            self.counted = Some(now);
+        }
+        is_due
+    }
+
+    /// The first packets dropped, and adoptions refused by the kernel, since the first call.
+    pub(crate) fn drops(&mut self, count: impl Fn(NodeCounter) -> Result<u64>) -> Result<Vec<Event>> {
+        let matters = |counter: &NodeCounter| {
+            counter.name().starts_with("drop_") || *counter == NodeCounter::RefusedFailed
+        };
+        let first = |counter: NodeCounter| {
+            let now = count(counter)?;
+            Ok(self.drops.moves(counter.name(), now).then(|| of_drop(counter)))
+        };
+        NodeCounter::ALL.into_iter().filter(matters).map(first).filter_map(Result::transpose).collect()
+    }
+}
+
+fn of_drop(counter: NodeCounter) -> Event {
+    let what = format!("for the first time: {} ({})", counter.help(), counter.name());
+    match counter {
+        NodeCounter::DropTag => (Level::Warn, format!("{what}: {WRONG_TAG}")),
+        NodeCounter::RefusedFailed => (Level::Warn, what),
+        _ => (Level::Info, what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(state: &'static str) -> ListenerStatus {
+        let address = Some(([192, 0, 2, 100], 80).into());
+        ListenerStatus { pool: "web".to_owned(), address, state: state.into(), ..ListenerStatus::default() }
+    }
+
+    #[test]
+    fn servers_that_were_there_are_no_news() {
+        let mut watch = Watch::default();
+        let mut look = |state| watch.servers([(listener(state), Some("why".to_owned()))]);
+        assert_eq!(look("ready"), []);
+        let gone = "pool web at 192.0.2.100:80 gets no requests here: nobody listens: why";
+        assert_eq!(look("nobody listens"), [(Level::Warn, gone.to_owned())]);
+        assert_eq!(look("nobody listens"), []);
+        let back = "the server of pool web at 192.0.2.100:80 is back";
+        assert_eq!(look("ready"), [(Level::Info, back.to_owned())]);
+    }
+
+    #[test]
+    fn a_server_that_was_never_there_is_news() {
+        let events = Watch::default().servers([(listener("nobody listens"), None)]);
+        let missing = "pool web at 192.0.2.100:80 gets no requests here: nobody listens";
+        assert_eq!(events, [(Level::Warn, missing.to_owned())]);
+    }
+
+    #[test]
+    fn switches_come_and_go() {
+        let mut watch = Watch::default();
+        let [one, two]: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+        assert_eq!(
+            watch.switches([one].into_iter()),
+            [(Level::Info, "switch 192.0.2.1 is heard".to_owned())]
+        );
+        assert_eq!(watch.switches([one].into_iter()), []);
+        let both = ["switch 192.0.2.1 is not heard any more", "switch 192.0.2.2 is heard"];
+        let events = watch.switches([two].into_iter());
+        assert_eq!(events.iter().map(|(_, what)| &what[..]).collect::<Vec<_>>(), both);
+    }
+
+    #[test]
+    fn certificates_are_looked_at_once_a_day() {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let hours = (0..72).filter(|hour| {
+            let now = start + Duration::from_secs(hour * 3600);
+            let events = watch.certificates(now, || vec!["it ends".to_owned()]);
+            assert!(events.iter().all(|event| *event == (Level::Warn, "it ends".to_owned())));
+            !events.is_empty()
+        });
+        assert_eq!(hours.collect::<Vec<_>>(), [24, 48]);
+    }
+
+    #[test]
+    fn a_drain_ends_once() {
+        let mut watch = Watch::default();
+        let ends = [(false, 0), (true, 3), (true, 0), (true, 0), (false, 0), (true, 0)];
+        let ends = ends.map(|(is_draining, flows)| watch.drain(is_draining, flows).is_some());
+        assert_eq!(ends, [false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn the_first_dropped_packet_of_each_kind_is_told_of() {
+        let mut watch = Watch::default();
+        let mut look = |tags| {
+            let moves = [NodeCounter::DropTag, NodeCounter::Adopted];
+            watch.drops(|counter| Ok(if moves.contains(&counter) { tags } else { 0 })).unwrap()
+        };
+        assert_eq!(look(7), [], "of an earlier agent");
+        let events = look(8);
+        assert!(events.len() == 1 && events[0].1.contains("handoff packet with a wrong tag"), "{events:?}");
+        assert_eq!(look(9), []);
+    }
+}

@@ -1,0 +1,259 @@
+//! The files of certificates, before they are used: the same findings for `switchback check`, for the start of a daemon
+//! and for its reload, on every machine of a cluster.
+//!
+//! Only nodes read these files. On other machines they may be missing; if they are there, they have to be right.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rustls::pki_types::CertificateDer;
+use switchback_config::{Certificate, CertificateFile, Checked, Cluster, Error, Finding, Service};
+use x509_cert::der::Decode;
+
+use crate::certificates;
+
+/// A certificate ends soon if this much of its time is left, or less, and no more than a quarter: some are made for a week.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const QUARTERS: u32 = 4;
+
+/// Reads the `cluster.toml` at `path`, and looks at every file that it names, as [`switchback_config::check`] says. `here`
+/// are the addresses of this machine.
+pub fn check(path: &Path, here: &[IpAddr]) -> Result<Checked, Error> {
+    check_text(&switchback_config::read_text(path)?, path, here)
+}
+
+/// As [`check`]; `text` is the content of `file`.
+pub fn check_text(text: &str, file: &Path, here: &[IpAddr]) -> Result<Checked, Error> {
+    let now = SystemTime::now();
+    switchback_config::check(text, file, |cluster, service, files| {
+        look(files, are_read_at(here, cluster, service), now)
+    })
+}
+
+/// What is wrong now with the certificates of services for which the machine with the addresses `here` is a node, or soon
+/// will be.
+pub fn certificate_warnings(cluster: &Cluster, here: &[IpAddr]) -> Vec<String> {
+    let now = SystemTime::now();
+    let ours = cluster.services.iter().filter(|service| are_read_at(here, cluster, service));
+    let all = ours.flat_map(|service| {
+        let certificates = service.tls.iter().flat_map(|tls| &tls.certificates);
+        let findings = certificates.flat_map(|files| look(files, true, now));
+        findings.map(|finding| format!("service {}: {}", service.name, finding.what))
+    });
+    all.collect()
+}
+
+/// Whether the machine with the addresses `here` is a node of the service.
+fn are_read_at(here: &[IpAddr], cluster: &Cluster, service: &Service) -> bool {
+    cluster.nodes_of(service).any(|node| here.contains(&cluster.nodes[node].address))
+}
+
+/// Looks at the files of one certificate. `needed`: whether this machine reads them.
+fn look(files: &Certificate, needed: bool, now: SystemTime) -> Vec<Finding> {
+    let named = [
+        (CertificateFile::Chain, Some(&files.chain)),
+        (CertificateFile::Key, Some(&files.key)),
+        (CertificateFile::Staple, files.staple.as_ref()),
+    ];
+    let named = named.into_iter().filter_map(|(file, path)| Some((file, path?)));
+    let unread: Vec<Finding> =
+        named.clone().filter_map(|(file, path)| unreadable(file, path, needed)).collect();
+    if !unread.is_empty() {
+        return unread;
+    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let finding = |file, is_mistake, what| vec![Finding { file, is_mistake, what }];
+    match certificates::read(files, &provider) {
+        Err(error) => {
+            let file = named.clone().find(|(_, path)| **path == error.file);
+            let file = file.map_or(CertificateFile::Chain, |(file, _)| file);
+            finding(file, true, error.to_string())
+        }
+        Ok(certified) => match certified.cert.first().and_then(|first| warning(first, now)) {
+            Some(what) => {
+                let what = format!("{}: the certificate {what}", files.chain.display());
+                finding(CertificateFile::Chain, false, what)
+            }
+            None => Vec::new(),
+        },
+    }
+}
+
+fn unreadable(file: CertificateFile, path: &Path, needed: bool) -> Option<Finding> {
+    let error = File::open(path).err()?;
+    let what = match error.kind() {
+        ErrorKind::PermissionDenied => format!("{}: not checked: {error}", path.display()),
+        _ if needed => format!("{}: {error}", path.display()),
+        _ => format!("{}: not on this machine, nodes need it: {error}", path.display()),
+    };
+    let is_mistake = needed && error.kind() != ErrorKind::PermissionDenied;
+    Some(Finding { file, is_mistake, what })
+}
+
+/// What clients have to expect of the certificate's validity, if not all is well.
+fn warning(certificate: &CertificateDer<'_>, now: SystemTime) -> Option<String> {
+    let validity = x509_cert::Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
+    let begin = UNIX_EPOCH + validity.not_before.to_unix_duration();
+    let end = UNIX_EPOCH + validity.not_after.to_unix_duration();
+    let day = |time: SystemTime| {
+        Timestamp::try_from(time).map(|time| time.to_zoned(TimeZone::UTC).date().to_string()).ok()
+    };
+    if now < begin {
+        return Some(format!("begins on {}, clients refuse it until then", day(begin)?));
+    }
+    let Ok(left) = end.duration_since(now) else {
+        return Some(format!("ended on {}, clients refuse it", day(end)?));
+    };
+    let whole = end.duration_since(begin).unwrap_or_default();
+    if left > SOON || left > whole / QUARTERS {
+        return None;
+    }
+    let days = left.as_secs() / (24 * 3600);
+    let days = if days == 1 { "1 day".to_owned() } else { format!("{days} days") };
+    Some(format!("ends on {}, in {days}", day(end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// Made by openssl x509 -req without extensions.
+    const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBKDCBzwIUEkZ3ld97sczwzdGC7y2XFKH72ggwCgYIKoZIzj0EAwIwFjEUMBIG
+A1UEAwwLZXhhbXBsZS5jb20wIBcNMjYxMTI2MDQ0NzIyWhgPMjEyNjExMDIwNDQ3
+MjJaMBYxFDASBgNVBAMMC2V4YW1wbGUuY29tMFkwEwYHKoZIzj0CAQYIKoZIzj0D
+AQcDQgAEVpd3Fz15E77lY/81P+mMNZKpgs3L+3H3jFHizM6ISrQkxRzfwyDBcP8O
+s2tR+/21V22TMPhdh3cNyuwsHRDU1jAKBggqhkjOPQQDAgNIADBFAiEA11/Yf9I8
+WCwv3YsI1NVQk1WtwQdl/Rx8LsGD/mPAQVsCIBjkbZ3lPRmXBxjwVIQR/Hbhvkxw
+bWQO+tB6ssZCflxa
+-----END CERTIFICATE-----
+";
+
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(test: &str) -> Files {
+            let directory =
+                std::env::temp_dir().join(format!("switchback-check-{test}-{}", std::process::id()));
+            fs::create_dir_all(&directory).unwrap();
+            Files(directory)
+        }
+
+        /// Writes a certificate for 2026 from `begin` to `end`, and its key.
+        fn write(&self, name: &str, begin: (u8, u8), end: (u8, u8)) {
+            let mut params = CertificateParams::new(["example.com".to_owned()]).unwrap();
+            params.not_before = rcgen::date_time_ymd(2026, begin.0, begin.1);
+            params.not_after = rcgen::date_time_ymd(2026, end.0, end.1);
+            let key = KeyPair::generate().unwrap();
+            fs::write(self.0.join(format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+            fs::write(self.0.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+
+        /// What is found in these files on a day of 2026: which file, whether it is a mistake, and what.
+        fn look(
+            &self,
+            (chain, key, staple): (&str, &str, Option<&str>),
+            needed: bool,
+            (month, day): (u8, u8),
+        ) -> Vec<(CertificateFile, bool, String)> {
+            let path = |name: &str| self.0.join(name);
+            let files = Certificate { chain: path(chain), key: path(key), staple: staple.map(path) };
+            let found = look(&files, needed, rcgen::date_time_ymd(2026, month, day).into());
+            let short = |what: String| what.replace(&format!("{}/", self.0.display()), "");
+            found
+                .into_iter()
+                .map(|Finding { file, is_mistake, what }| (file, is_mistake, short(what)))
+                .collect()
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_mistakes_on_every_machine() {
+        let files = Files::new("unusable");
+        files.write("good", (1, 1), (12, 31));
+        files.write("other", (1, 1), (12, 31));
+        fs::write(files.0.join("v1.pem"), VERSION_1).unwrap();
+        fs::write(files.0.join("text.pem"), "no certificate").unwrap();
+        let rows = [
+            (("good.pem", "good.key", None), None),
+            (
+                ("good.pem", "other.key", None),
+                Some((CertificateFile::Key, "other.key: not the key of the certificate in good.pem")),
+            ),
+            (
+                ("v1.pem", "good.key", None),
+                Some((
+                    CertificateFile::Chain,
+                    "v1.pem: the certificate is of version 1, allowed is version 3",
+                )),
+            ),
+            (
+                ("text.pem", "good.key", None),
+                Some((CertificateFile::Chain, "text.pem: no certificate in it")),
+            ),
+            (("good.pem", "text.pem", None), Some((CertificateFile::Key, "text.pem: no private key in PEM"))),
+        ];
+        for needed in [true, false] {
+            for (names, expected) in &rows {
+                let found = files.look(*names, needed, (2, 1));
+                assert_eq!(found.len(), usize::from(expected.is_some()), "{names:?}: {found:?}");
+                for ((file, is_mistake, what), (expected_file, begins)) in found.iter().zip(expected) {
+                    assert_eq!((file, is_mistake), (expected_file, &true), "{names:?}: {what}");
+                    assert!(what.starts_with(begins), "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn missing_files_are_mistakes_where_they_are_read() {
+        let files = Files::new("missing");
+        files.write("good", (1, 1), (12, 31));
+        let names = ("none.pem", "good.key", Some("none.ocsp"));
+        let (read, elsewhere) = (files.look(names, true, (2, 1)), files.look(names, false, (2, 1)));
+        let kinds = |found: &[(CertificateFile, bool, String)]| {
+            found.iter().map(|(file, is_mistake, _)| (*file, *is_mistake)).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&read), [(CertificateFile::Chain, true), (CertificateFile::Staple, true)]);
+        assert_eq!(kinds(&elsewhere), [(CertificateFile::Chain, false), (CertificateFile::Staple, false)]);
+        assert!(elsewhere[0].2.starts_with("none.pem: not on this machine, nodes need it"), "{elsewhere:?}");
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_in_time() {
+        let files = Files::new("dates");
+        files.write("year", (1, 1), (12, 31));
+        files.write("week", (6, 1), (6, 9));
+        let rows = [
+            ("year", (12, 16), None),
+            ("year", (12, 18), Some("ends on 2026-12-31, in 13 days")),
+            ("year", (12, 30), Some("ends on 2026-12-31, in 1 day")),
+            ("week", (6, 6), None),
+            ("week", (6, 7), Some("ends on 2026-06-09, in 2 days")),
+            ("week", (6, 10), Some("ended on 2026-06-09, clients refuse it")),
+            ("week", (5, 1), Some("begins on 2026-06-01, clients refuse it until then")),
+        ];
+        for (name, day, expected) in rows {
+            let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
+            let found = files.look((&chain, &key, None), true, day);
+            let expected = expected
+                .map(|what| (CertificateFile::Chain, false, format!("{chain}: the certificate {what}")));
+            assert_eq!(found, Vec::from_iter(expected), "{name} on {day:?}");
+        }
+    }
+}
