@@ -81,6 +81,11 @@ impl Held {
         self.packets.is_empty()
     }
 
+    /// Number of packets.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
     /// The first packet.
     pub fn first(&self) -> Option<&HeldPacket> {
         self.packets.first()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use switchback_config::Limits;
-use switchback_wire::{SB_WINDOW, sb_flow};
+use switchback_wire::{SB_STEP_LATE, SB_WINDOW, sb_flow};
 
 use super::pending::Pending;
 use crate::plan::NodeId;
@@ -21,6 +21,10 @@ pub enum Full {
     /// The budget of the switch.
     Switch,
 }
+
+/// Packets beyond a gap after which a client takes what is missing for lost (RFC 6675 section 2, `DupThresh`), and one
+/// more, because the last one may be short.
+const REPORTED: usize = 4;
 
 /// The holder of a budget: an IPv4 address, or an IPv6 /64 network, the usual allocation for one customer.
 type Source = [u8; 16];
@@ -215,8 +219,9 @@ impl PendingFlows {
         change(&mut self.adopting[group][node]);
     }
 
-    /// Whether a flow that has been taken out may hold a packet; otherwise the budget that forbids it. Data so far
-    /// beyond the mark that all data before it could not be held is never waited for.
+    /// Whether a flow that has been taken out may hold a packet; otherwise the budget that forbids it. Of data so far
+    /// beyond the mark that all data before it could not be held, only a few packets of a body are: their client hears
+    /// of them, and sends what is missing without a time-out.
     pub fn room(
         &self,
         limits: &Limits,
@@ -227,8 +232,12 @@ impl PendingFlows {
         let more = packet.bytes.len();
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
-        let window = limits.held_per_flow.max(SB_WINDOW as usize);
-        let distance = packet.view.seq.offset_from(pending.connection.entry.mark.next);
+        let mark = &pending.connection.entry.mark;
+        let window = match mark.is_in_body() && pending.connection.held.len() < REPORTED {
+            true => SB_STEP_LATE as usize,
+            false => limits.held_per_flow.max(SB_WINDOW as usize),
+        };
+        let distance = packet.view.seq.offset_from(mark.next);
         if distance > window as i32 || pending.held_bytes() + more > limits.held_per_flow {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
@@ -306,6 +315,28 @@ mod tests {
             flows.take(one).unwrap();
         }
         assert_eq!((flows.cost(), flows.cost_by_source.len(), flows.deadline()), (0, 0, None));
+    }
+
+    #[test]
+    fn of_data_far_beyond_a_gap_in_a_body_a_few_packets_are_held() {
+        let flows = PendingFlows::default();
+        let limits = Limits::default();
+        let one = flow("192.0.2.1", 1);
+        let far = Seq(0) + 10 * limits.held_per_flow;
+        let mut upload = Pending::new(Connection::new(Entry::new(Seq(0)), Duration::ZERO), Duration::ZERO);
+        let hold = |upload: &mut Pending| {
+            let at = far + 2000 * upload.connection.held.len();
+            let packet = segment(&one, true, (at, Seq(0)), flags::ACK, None, &[b'x'; 1400]);
+            let packet = HeldPacket::new(&packet).unwrap();
+            let room = flows.room(&limits, &one, upload, &packet);
+            room.map(|()| upload.hold(&packet))
+        };
+        assert_eq!(hold(&mut upload), Err(Full::Flow), "no head is so long");
+        let body = switchback_http::Body::Chunked.framing(&switchback_http::Limits::default());
+        upload.connection.entry.mark.framing = body;
+        let held = std::iter::repeat_with(|| hold(&mut upload)).take_while(Result::is_ok).count();
+        assert_eq!(held, REPORTED);
+        assert!(upload.connection.lacks_data());
     }
 
     #[test]
