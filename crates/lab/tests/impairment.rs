@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use switchback_lab::{Host, ImpairedTraffic, Impairment, Lab, Result, Topology};
@@ -98,9 +99,15 @@ fn a_healed_cable_is_as_before() -> Result<()> {
     let before = bridges();
     assert!(before.iter().any(|line| line.starts_with("switch0-eth1@")), "{before:?}");
     for host in lab.hosts() {
-        let impaired = host.impair(Impairment { loss_permille: 1000, ..Impairment::default() })?;
         let other = if host.name() == "node0" { lab.switch(0) } else { lab.node(0) };
+        // Otherwise the time for the answer may pass before the neighbour is known.
+        host.ping(other.ipv4())?;
+        let impaired = host.impair(Impairment { loss_permille: 1000, ..Impairment::default() })?;
         assert!(host.ping(other.ipv4()).is_err(), "{}", host.name());
+        let deadline = Instant::now() + PATIENCE;
+        while impaired.from_host().lost == 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(impaired.from_host().lost, 1, "{}", host.name());
         drop(impaired);
         host.ping(other.ipv4())?;
