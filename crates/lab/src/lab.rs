@@ -94,6 +94,12 @@ impl Lab {
         &self.hosts
     }
 
+    /// Has new connections of all hosts use Reno, which every kernel has and allows in every namespace, instead of the
+    /// machine's congestion control.
+    pub fn use_reno(&self) -> Result<()> {
+        self.hosts.iter().try_for_each(|host| host.sysctl(&[("ipv4/tcp_congestion_control", "reno")]))
+    }
+
     /// The host of this name, such as `node0`.
     pub fn host(&self, name: &str) -> Result<&Host> {
         self.shared.info.host(name)?;

@@ -23,10 +23,6 @@ use super::document::block;
 use super::responses::Responses;
 use super::{PATIENCE, PROGRAM, Result, alone, counter, status, stop, traces, wait_until};
 
-/// In every kernel and allowed in every namespace. The default of some machines is BBR, whose uploads in chunks can
-/// stand still for ten seconds after a loss (docs/requests.md#bodies).
-const CONGESTION_CONTROL: &[(&str, &str)] = &[("ipv4/tcp_congestion_control", "reno")];
-
 /// The name in the certificate of services with TLS.
 pub const TLS_NAME: &str = "shop.example.com";
 
@@ -216,7 +212,9 @@ impl Cluster {
             lab = lab.generic_xdp(Role::Switch);
         }
         let lab = lab.up()?;
-        lab.hosts().iter().try_for_each(|host| host.sysctl(CONGESTION_CONTROL))?;
+        // The default of some machines is BBR, whose uploads in chunks can stand still for ten seconds after a loss
+        // (docs/requests.md#bodies).
+        lab.use_reno()?;
         lab.add_document("img/small", &[b'#'; 200])?;
         lab.add_document("img/1m", &block(1))?;
         let servers = (0..plan.servers.len()).map(|index| start_server(&lab, &plan, index));

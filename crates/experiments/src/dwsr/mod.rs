@@ -27,8 +27,6 @@ const CONNECTIONS_PER_NODE: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
 /// Options that keep nodes from being the limit: files stay open, and head and body are written together.
 const NODE_OPTIONS: &str = "sendfile off; open_file_cache max=16; open_file_cache_valid 1h;";
-/// Reno instead of BBR, the default of most machines, whose pacing timers cost a tenth of the lab's CPU time.
-const CONGESTION_CONTROL: &[(&str, &str)] = &[("ipv4/tcp_congestion_control", "reno")];
 const PROGRAMS: &[(&str, &str)] = &[("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
 
 /// A requested document.
@@ -115,7 +113,8 @@ fn start(
     documents: &[Document],
     nodes: &[usize],
 ) -> Result<Vec<Running>> {
-    lab.hosts().iter().try_for_each(|host| host.sysctl(CONGESTION_CONTROL))?;
+    // The pacing timers of BBR, the default of some machines, cost a tenth of the lab's CPU time.
+    lab.use_reno()?;
     // The proxies have no XDP program; one at the other end of their cable would disable offloads.
     lab.switch(1).set_xdp_port(false)?;
     for Document { name, kib } in documents {

@@ -10,7 +10,7 @@ use std::fmt;
 
 use switchback_lab::{Error, Host, Lab, Result, ServerOptions};
 
-use super::{CONGESTION_CONTROL, Document, NODE_OPTIONS, WARM_UP_SECONDS};
+use super::{Document, NODE_OPTIONS, WARM_UP_SECONDS};
 use crate::bpf_time::{BpfMeter, BpfTime, BpfTimes};
 use crate::cpu::{CpuMeter, CpuTimes};
 use crate::report::micros;
@@ -133,7 +133,7 @@ impl Experiment for DwsrTable3 {
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
-        lab.hosts().iter().try_for_each(|host| host.sysctl(CONGESTION_CONTROL))?;
+        lab.use_reno()?;
         let Document { name, kib } = Document::PAPER;
         lab.add_document(name, &vec![b'#'; kib << 10])?;
         let mut services = Way::ALL.map(Way::service).to_vec();
