@@ -183,10 +183,9 @@ static __noinline int send(struct __sk_buff *skb, const struct packet *p, struct
         /* A client does not repeat a RST, so it goes where it arrives for certain. */
         if (p->flags & SB_TCP_RST && flow->asks)
                 return TCX_NEXT;
-        /* TCP takes the packet for sent. A verdict of TCX_DROP would slow the connection down. */
         if (is_left_out(skb, p, flow)) {
                 count(SB_CLIENT_THINNED);
-                return bpf_redirect(0, 0);
+                return sb_lose();
         }
         asks = ask(flow, node);
         if (asks < 0) {

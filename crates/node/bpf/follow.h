@@ -233,7 +233,7 @@ static __always_inline int keep_cut(struct sb_owned *flow, const struct data_pla
         }
         rewritten->undecided = at;
         rewritten->tries = 1;
-        return bpf_redirect(0, 0);
+        return sb_lose();
 }
 
 /*
@@ -280,7 +280,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         seen = flow->followed - data->seq;
         if (seen >= (__s32)data->len) {
                 if (p && is_undecided(&flow->framing, &flow->cookies.rewritten, data))
-                        return bpf_redirect(0, 0);
+                        return sb_lose();
                 return TCX_NEXT;
         }
         if (seen < 0)

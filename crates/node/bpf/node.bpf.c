@@ -227,8 +227,9 @@ int switchback_egress(struct __sk_buff *skb)
                 return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
-        if (keep_back(skb, owned_flow, tcp, len))
-                return TCX_DROP;
+        verdict = keep_back(skb, owned_flow, tcp, len);
+        if (verdict != TCX_NEXT)
+                return verdict;
         unhook(owned_flow, &flow);
         verdict = follow_responses(skb, owned_flow, &flow, &numbers);
         return verdict == TCX_NEXT ? leave(skb, &flow) : verdict;

@@ -152,7 +152,7 @@ static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
         return !tcp || tcp->snd_una == seq;
 }
 
-/* Whether a packet of the server with `len` bytes of data is kept from the client. */
+/* The verdict on a packet of the server with `len` bytes of data: TCX_NEXT unless it is kept from the client. */
 static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, const struct tcphdr *header,
                                 __u32 len)
 {
@@ -160,7 +160,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
         __u32 seq, ack;
 
         if (!flow || !header || flow->state != SB_OWN_OPEN)
-                return 0;
+                return TCX_NEXT;
         seq = bpf_ntohl(header->seq);
         ack = bpf_ntohl(header->ack_seq);
         tcp_flags = sb_tcp_flags(header);
@@ -168,23 +168,22 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
             has_ended(skb, tcp_flags)) {
                 if (is_heard(skb, seq)) {
                         orphan(flow, seq);
-                        return 1;
+                        return TCX_DROP;
                 }
                 if (tcp_flags & SB_TCP_RST)
-                        return 0;
+                        return TCX_NEXT;
                 /* The kernel sends it again, at the latest when everything has been acknowledged. */
-                count(SB_NODE_WITHHELD);
-                return 1;
+                return drop(SB_NODE_WITHHELD);
         }
         if ((__s32)(ack - flow->asked) <= 0)
-                return 0;
+                return TCX_NEXT;
         if (len == 0 && is_waiting(flow) && !(tcp_flags & (SB_TCP_FIN | SB_TCP_RST)) &&
             now_us() - flow->asked_us < WITHHOLD_US) {
                 count(SB_NODE_WITHHELD);
-                return 1;
+                return sb_lose();
         }
         flow->again = 0;
-        return 0;
+        return TCX_NEXT;
 }
 
 #endif
