@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::http::Documents;
 use common::steady::Steady;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
-use switchback_lab::{ServerKind, ServiceTime, SlowServerOptions};
+use switchback_lab::ServerKind;
 
 /// Requests that a node has before its server is killed.
 const BEFORE: u64 = 500;
@@ -58,26 +57,4 @@ fn under_new_connections() -> Result {
 #[test]
 fn under_kept_connections() -> Result {
     servers_are_killed_under(Steady { clients: 100, pause: Duration::from_millis(5), close: false })
-}
-
-/// A node withholds acknowledgments of a request that waits. Its kernel must not take that for congestion, which would
-/// end slow start before the response.
-#[test]
-fn withheld_acknowledgments_leave_the_congestion_window_alone() -> Result {
-    let service = ServiceTime::Fixed(Duration::from_secs(2));
-    let slow_servers = Some(SlowServerOptions::new(1, 16, service));
-    let cluster = Cluster::start_with(Plan { slow_servers, ..Plan::default() })?;
-    let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-    let mut stream = cluster.client().tcp_connect(vip, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    let withheld = || cluster.node_counter(0, "withheld");
-    wait_until("a second one, of the copy", PATIENCE, withheld, |&count| count > 1)?;
-    let sockets = cluster.lab.node(0).run(["ss", "-tinH", "state", "established", "sport", "=", ":80"])?;
-    let sockets = sockets.success()?;
-    assert!(sockets.contains("cwnd:10 ") && !sockets.contains(" ssthresh"), "{sockets}");
-    let mut response = String::new();
-    stream.read_to_string(&mut response)?;
-    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
-    cluster.down()
 }

@@ -141,6 +141,7 @@ impl InProgress {
         (mark.requests, mark.heads) = (Wrapping(1), mark.heads & 1);
         self.request.after.node = node;
         self.request.after.generation = generation;
+        self.request.after.handshake = connection.entry.handshake;
         self.enter(connection);
     }
 

@@ -15,6 +15,7 @@
 #ifndef NODE_ADOPT_H
 #define NODE_ADOPT_H
 
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/tcp.h>
@@ -65,6 +66,20 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
         h->tsecr = walk.found.tsecr;
 }
 
+/*
+ * Hides from the kernel what the client echoes (tcp_ack_update_rtt()): the new socket's clock goes on from there, so
+ * the round trip would seem to take no time, to which BBR adapts its window for ten seconds.
+ */
+static __always_inline void hide_echo(struct __sk_buff *skb, const struct handoff *h)
+{
+        const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
+        struct tcp_with_timestamps header;
+
+        if (!bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) &&
+            header.kinds == SB_TCPOPT_TSTAMP_ALIGNED)
+                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
+}
+
 /* Gives the decapsulated packet to the listener, by bpf_sk_assign_tcp_reqsk() of Linux 6.9. */
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -72,7 +87,8 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
         __u8 settled = h->option.payload.flow.options;
         struct bpf_tcp_req_attrs attrs = {
             .rcv_tsval = h->tsval,
-            .rcv_tsecr = h->tsecr,
+            /* The time at which the socket's clock begins. The packet's own TSecr is a round trip earlier. */
+            .rcv_tsecr = h->tsecr + sb_round_trip_ms(settled),
             .mss = mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss,
             .snd_wscale = h->option.payload.flow.wscale >> 4,
             .rcv_wscale = h->option.payload.flow.wscale & 15,
@@ -168,8 +184,11 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 return drop(SB_NODE_DROP_MALFORMED);
         if (flow && flow->hooked == SB_HOOK_WANTED && cut_to_handshake(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (h->option.payload.flow.options & SB_SYN_TSTAMP)
+        if (h->option.payload.flow.options & SB_SYN_TSTAMP) {
                 read_timestamps(skb, h);
+                if (!sb_round_trip_ms(h->option.payload.flow.options))
+                        hide_echo(skb, h);
+        }
         if (flow)
                 flow->latest = h->tsval;
         /* If the kernel refuses, the clone finds no socket and answers REFUSED. */

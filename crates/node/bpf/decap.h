@@ -3,6 +3,7 @@
 #ifndef NODE_DECAP_H
 #define NODE_DECAP_H
 
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -45,6 +46,15 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         return TCX_PASS;
+}
+
+/* Writes a word of the TCP header at offset `tcp`, and corrects the checksum. */
+static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
+{
+        if (from == to)
+                return 0;
+        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), from, to, sizeof(to));
+        return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
 }
 
 /*

@@ -56,15 +56,6 @@ static __noinline int remember_again(const struct handoff *h)
 /* Distance of TSvals: a packet that is no older than this is late, an older one is a duplicate. */
 #define LATE_MAX (1 << 16)
 
-/* Writes a word of the TCP header at offset `tcp`, and corrects the checksum. */
-static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
-{
-        if (from == to)
-                return 0;
-        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), from, to, sizeof(to));
-        return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
-}
-
 /*
  * Gives the packet to its socket, with numbers that the kernel accepts.
  *

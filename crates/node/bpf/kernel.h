@@ -69,6 +69,7 @@ struct tcp_sock {
         __u32 snd_nxt;
         __u32 snd_una;
         __u32 write_seq;
+        __u32 srtt_us;
         __u32 tsoffset;
 };
 

@@ -26,6 +26,7 @@
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
+#include "tcx.h"
 
 /*
  * Microseconds. A client sends again after 200 ms at the earliest, and after 400 ms more; its third packet is

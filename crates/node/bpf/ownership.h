@@ -162,7 +162,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->queue_len = saturated(taken + 1);
         flow->queue_limit = saturated(limit);
         flow->slot = slot;
-        flow->options = h->option.payload.flow.options & SB_SYN_ALL;
+        flow->options = h->option.payload.flow.options;
         flow->wscale = h->option.payload.flow.wscale;
         flow->state = SB_OWN_ADOPTING;
         flow->generation = generation_of(h);

@@ -52,6 +52,7 @@ static __always_inline int answer_released(struct handoff *h, struct sb_owned *f
         if (is_orphan(flow) && generation_of(h) == flow->generation)
                 flow->generation = next;
         if (flow->generation == next) {
+                h->option.payload.flow.options = flow->options;
                 answer_release(h, SB_OP_RELEASED, reason);
                 h->option.payload.flow.generation = bpf_htonl(next);
                 return ANSWER;
@@ -182,6 +183,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->answered = facts.write_seq;
         flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
         flow->tsval = clock_of(&facts);
+        flow->options = (flow->options & SB_SYN_ALL) | facts.round_trip;
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         load_end(flow, before);
         tell_fact(flow, &h->flow);

@@ -207,7 +207,7 @@ fn set(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::R
 }
 
 /// The first N bytes of an option.
-fn get<const N: usize>(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<[u8; N]> {
+pub(crate) fn get<const N: usize>(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<[u8; N]> {
     let mut value = [0; N];
     let mut len = N as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, the size of the array.

@@ -173,6 +173,45 @@ static __noinline int is_successor(struct xdp_md *ctx, const struct packet *p,
                !end_of(&p->flow, p->seq);
 }
 
+static __always_inline struct handshake *handshake_of(__u32 isn)
+{
+        __u32 index = isn & (HANDSHAKES - 1);
+
+        return bpf_map_lookup_elem(&handshakes, &index);
+}
+
+static __always_inline __u32 now_us(void)
+{
+        return bpf_ktime_get_ns() / 1000;
+}
+
+static __noinline int begin_handshake(__u32 isn)
+{
+        struct handshake *handshake = handshake_of(isn);
+
+        if (!handshake)
+                return 0;
+        handshake->isn = isn;
+        handshake->sent_us = now_us();
+        handshake->took_us = 0;
+        return 0;
+}
+
+/*
+ * Bits of sb_flow_entry.options for the time from the SYN-ACK to the first packet that acknowledges it. 0: unknown,
+ * because another switch has sent it, or later handshakes have taken its place.
+ */
+static __noinline __u8 end_handshake(__u32 isn)
+{
+        struct handshake *handshake = handshake_of(isn);
+
+        if (!handshake || handshake->isn != isn)
+                return 0;
+        if (!handshake->took_us)
+                handshake->took_us = (now_us() - handshake->sent_us) | 1;
+        return sb_round_trip_bits(handshake->took_us);
+}
+
 static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
                              const struct sb_switch_settings *s)
 {
@@ -189,6 +228,7 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         if (syn.mss < 536)
                 syn.mss = 536;
         cookie = cookie_make(s, &p->flow, p->seq, &syn, &ecn);
+        begin_handshake(cookie.isn);
         if (syn.seen & SB_SYN_TSTAMP)
                 return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_LONG);
         switch (syn.seen & (SB_SYN_SACK | SB_SYN_WSCALE)) {

@@ -84,6 +84,22 @@ struct change {
 struct change changes[CHANGES_MAX];
 __u32 changes_len;
 
+/* A handshake under way, in the place that its cookie gives it. A later one may take the place. */
+struct handshake {
+        __u32 isn;     /* of the SYN-ACK */
+        __u32 sent_us; /* time of the SYN-ACK */
+        __u32 took_us; /* until it was acknowledged; 0: it has not been */
+};
+
+#define HANDSHAKES (1 << 15)
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, HANDSHAKES);
+        __type(key, __u32);
+        __type(value, struct handshake);
+} handshakes SEC(".maps");
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1024);

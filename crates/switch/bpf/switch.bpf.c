@@ -98,15 +98,19 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                 entry.next = p->seq;
                 entry.begins = p->seq;
                 entry.mode = SB_MODE_HELD;
+                entry.options |= end_handshake(p->ack - 1);
                 if ((maker != MADE_HERE || end) && may_ask(&p->flow, s))
                         entry.mode = SB_MODE_SOUGHT;
                 else if (maker == MADE_ELSEWHERE || end)
                         return drop(SB_SWITCH_DROP_UNASKED);
                 return begin_flow(ctx, p, &entry);
         }
-        if (maker && !p->payload)
-                return p->flags & SB_TCP_FIN ? send_reset(ctx, p, SB_SWITCH_RESET_SENT)
-                                             : drop(SB_SWITCH_HANDSHAKE_ACK);
+        if (maker && !p->payload) {
+                if (p->flags & SB_TCP_FIN)
+                        return send_reset(ctx, p, SB_SWITCH_RESET_SENT);
+                end_handshake(p->ack - 1);
+                return drop(SB_SWITCH_HANDSHAKE_ACK);
+        }
         if (p->payload <= 1 && p->flags == SB_TCP_ACK && !maker &&
             cookie_check(s, &p->flow, p->seq, p->ack - 1, &options, &entry))
                 return answer_probe(ctx, p, &options);

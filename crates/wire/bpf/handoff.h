@@ -243,6 +243,8 @@ enum sb_reason {
 /* Client and switch use ECN. */
 #define SB_SYN_ECN 0x08
 #define SB_SYN_ALL 0x0f
+/* The bits above them are the round trip to the client. */
+#define SB_ROUND_TRIP_SHIFT 4
 
 /* Bits of sb_option.flags. The name begins with the operation; HANDOVER: those with struct sb_handover. */
 
@@ -337,7 +339,10 @@ struct sb_flow_state {
         __be16 framing;
         /* MSS of the client. */
         __be16 mss;
-        /* Options that the handshake has settled. */
+        /*
+         * Options that the handshake has settled. In the high nibble n the round trip to the client, at most 2^(n-1) ms,
+         * in RELEASED as the node has measured it; 0: unknown.
+         */
         __u8 options;
         /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
         __u8 wscale;

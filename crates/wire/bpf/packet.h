@@ -254,6 +254,28 @@ static __always_inline int sb_is_congested(const struct sb_ip *ip)
         return (ip->traffic_class & 3) == 3;
 }
 
+/*
+ * Bits of sb_flow_state.options for a round trip in microseconds; 0: unknown. No way to a client is longer than two
+ * seconds: it has waited for something else.
+ */
+static __always_inline __u8 sb_round_trip_bits(__u32 us)
+{
+        __u8 code = !!us;
+
+#pragma unroll
+        for (int i = 0; i < 11; i++)
+                code += us > 1000U << i;
+        return us > 2048000 ? 0 : code << SB_ROUND_TRIP_SHIFT;
+}
+
+/* The round trip in milliseconds, rounded up. 0: unknown. */
+static __always_inline __u32 sb_round_trip_ms(__u8 options)
+{
+        __u8 code = options >> SB_ROUND_TRIP_SHIFT;
+
+        return code ? 1U << (code - 1) : 0;
+}
+
 /* Options of a SYN, and timestamps of any packet. */
 struct sb_tcp_options {
         __u32 tsval;

@@ -80,7 +80,7 @@ struct sb_flow_entry {
         __u32 origin;              /* sequence number of the client's first byte */
         __u32 next;                /* the mark */
         __u16 mss;                 /* of the client */
-        __u8 options;              /* SB_SYN_* */
+        __u8 options;              /* SB_SYN_*, and the round trip */
         __u8 wscale;               /* high nibble: the client's; low nibble: the switch's */
         __u8 mode;                 /* enum sb_mode */
         __u8 locked;               /* the L7 thread has a packet, and alone moves the mark */

@@ -12,7 +12,7 @@ use crate::handoff;
 pub struct Handshake {
     /// The client's MSS, in bytes.
     pub mss: u16,
-    /// TCP options that both sides have, `SB_SYN_*`.
+    /// TCP options that both sides have, `SB_SYN_*`, and the round trip above them.
     pub options: u8,
     /// Window scales (RFC 7323 section 2): the client's in the high nibble, ours in the low nibble.
     pub wscale: u8,
@@ -27,6 +27,12 @@ impl Handshake {
     /// Whether packets have timestamps (RFC 7323 section 3).
     pub fn has_timestamps(&self) -> bool {
         u32::from(self.options) & SB_SYN_TSTAMP != 0
+    }
+
+    /// Takes over the round trip that `later` has.
+    pub fn take_round_trip(&mut self, later: Handshake) {
+        let both = SB_SYN_ALL as u8;
+        self.options = self.options & both | later.options & !both;
     }
 
     /// Shift count of the windows that the client announces.
@@ -140,11 +146,7 @@ impl FlowState {
         let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
         FlowState {
             origin: Seq::from_be(said.origin),
-            handshake: Handshake {
-                mss: u16::from_be(said.mss),
-                options: said.options & SB_SYN_ALL as u8,
-                wscale: said.wscale,
-            },
+            handshake: Handshake { mss: u16::from_be(said.mss), options: said.options, wscale: said.wscale },
             next: Seq::from_be(said.next),
             at_mark: stream.filter(|_| left != u32::MAX).map(|stream| (stream, framing)),
             requests: u16::from_be(said.requests),

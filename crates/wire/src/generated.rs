@@ -16,6 +16,7 @@ pub const SB_SYN_SACK: u32 = 2;
 pub const SB_SYN_TSTAMP: u32 = 4;
 pub const SB_SYN_ECN: u32 = 8;
 pub const SB_SYN_ALL: u32 = 15;
+pub const SB_ROUND_TRIP_SHIFT: u32 = 4;
 pub const SB_HANDOVER_REQUEST: u32 = 1;
 pub const SB_HANDOVER_READ: u32 = 2;
 pub const SB_HANDOVER_LAST: u32 = 4;

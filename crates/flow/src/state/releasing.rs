@@ -85,6 +85,7 @@ impl Releasing {
             Event::Reply(FromNode::Released { reason, state, sent, clock }) => {
                 let is_elsewhere = state.generation != self.next && !world.rank().is_alone;
                 let elsewhere = is_elsewhere.then_some(state);
+                connection.entry.handshake.take_round_trip(state.handshake);
                 self.on_released(reason, elsewhere, (sent, clock), connection, world)
             }
             Event::Reply(FromNode::Busy(reason)) => self.on_busy(reason, connection, world),

@@ -23,6 +23,7 @@ mod strangers;
 mod transmit;
 mod walker;
 
+use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
 use crate::plan::NodeId;
@@ -96,6 +97,9 @@ impl Row {
     fn run(&self, bench: &Bench) {
         let what = format!("{} [{}]", self.what, self.flow.client());
         bench.forget(&self.flow);
+        if let Some(view) = self.frame.get(14..).and_then(TcpView::parse) {
+            bench.forget_handshake(view.ack.0.wrapping_sub(1));
+        }
         if let Some(entry) = &self.before {
             bench.put(&self.flow, entry);
         }

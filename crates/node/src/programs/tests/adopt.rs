@@ -1,17 +1,21 @@
 //! What becomes of an ADOPT: the rows of the table in bpf/adopt.h.
 
+use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use NodeCounter::*;
+use nix::libc;
 use sb_op::*;
 use sb_ownership::*;
 use sb_reason::*;
-use switchback_wire::packet::flags;
+use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
+use crate::moving::get;
 
 /// `skb->mark` of a packet from the wire and of clones, as in bpf/again.h.
 const WIRE: u32 = 0;
@@ -513,6 +517,45 @@ fn each_row_of_the_table() {
             assert_eq!(moved(), expected, "{}", row.what);
             bench.reserve(0, Duration::ZERO);
             bench.be(NODE[0]);
+        }
+    });
+}
+
+/// Where `tcpi_rtt` is in `struct tcp_info` (linux/tcp.h).
+const RTT_AT: usize = 68;
+
+/// The kernel's estimate of the round trip, in microseconds; 0: it has none.
+fn round_trip_us(socket: &TcpStream) -> u32 {
+    let info: [u8; RTT_AT + 4] = get(socket.as_fd(), libc::TCP_INFO).expect("TCP_INFO");
+    u32::from_ne_bytes(*info.last_chunk().expect("4 bytes"))
+}
+
+/// The client echoes what the switch has sent, which is no time. The kernel's own estimate goes to the next node.
+#[test]
+fn the_kernel_hears_of_the_round_trip_from_the_switch() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (code, least_us)) in (50_100..).zip([(0, 0), (1, 1_000), (9, 256_000)]) {
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let options = SB_SYN_TSTAMP as u8 | code << SB_ROUND_TRIP_SHIFT;
+            let option = known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.options = options);
+            let numbers = (Seq(known.seq), Seq(known.ack));
+            let inner = segment(&known.flow, true, numbers, flags::ACK, Some((66, 77)), REQUEST);
+            let view = TcpView::parse(&inner).expect("a TCP packet");
+            let socket = bench.adopt(&known.hand_over_packet(option, &view, &inner), &known.flow);
+            let us = round_trip_us(&socket);
+            assert!((least_us..least_us + least_us / 2 + 1).contains(&us), "code {code}: {us} us");
+            known.socket = Some(socket);
+            known.seq = known.seq.wrapping_add(END);
+            known.answer();
+            let options_alone = SB_SYN_TSTAMP as u8;
+            bench.put(&known.flow, &sb_owned { origin: 1000, options: options_alone, ..known.owned() });
+            let release = known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| {
+                flow.origin = 1000u32.to_be();
+            });
+            bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
+            let owned = bench.flow(&known.flow).expect("a released flow");
+            assert_eq!((owned.state, owned.options), (SB_OWN_RELEASED as u8, options), "code {code}");
         }
     });
 }

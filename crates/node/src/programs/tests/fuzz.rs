@@ -154,7 +154,7 @@ fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
         framing: framing.into(),
         heads: std::array::from_fn(|_| random.next()),
         mss: random.next() as u16,
-        options: random.next() as u8 & 15,
+        options: random.next() as u8,
         wscale: random.next() as u8,
         state: random.below(3) as u8,
         mark_framing: random.pick(&[0, any as u16, (any as u16) & !SB_MARK_TUNNEL.to_be()]),

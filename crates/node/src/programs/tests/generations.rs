@@ -157,6 +157,22 @@ fn a_switch_that_is_late_hears_where_the_flow_was_released() {
 }
 
 #[test]
+fn the_next_owner_hears_of_the_round_trip() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_019);
+        let owned = FIRST.next_attempt();
+        let next = owned.successor(1);
+        let options = SB_SYN_ALL as u8 | 5 << SB_ROUND_TRIP_SHIFT;
+        bench.put(&known.flow, &sb_owned { options, ..released(&known, next, SB_REASON_NONE) });
+        let release = question(&known, SB_OP_RELEASE, owned, next);
+        let (_, out) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
+        let said = Handoff::parse(&out).expect("an answer").option;
+        assert_eq!((said.op, said.flow_state().options), (SB_OP_RELEASED as u8, options));
+    });
+}
+
+#[test]
 fn all_switches_hear_of_the_end_of_a_released_flow() {
     alone(|| {
         let bench = Bench::new();

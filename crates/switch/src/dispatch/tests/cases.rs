@@ -110,9 +110,12 @@ fn a_request_sent_too_early_goes_on_where_the_response_ended() {
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
     let numbers = (sent[0].view().seq, SERVER + 5000u32);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
-    let option = world.map[&flow()].flow_state().option(SB_OP_RELEASED);
+    let known = world.map[&flow()].flow_state();
+    let round_trip = 5 << SB_ROUND_TRIP_SHIFT;
+    let option = known.option(SB_OP_RELEASED).with(|flow: &mut sb_flow_state| flow.options = round_trip);
     let sent = world.handoff(adopt.node, option, &released);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
+    assert_eq!(sent[0].option.flow_state().options, known.handshake.options | round_trip);
     assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000u32, &get("/img/b")[..]));
     assert_eq!(timestamps(&sent[0].packet, &sent[0].view()), Some((11, 99)));
 }

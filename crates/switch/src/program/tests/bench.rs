@@ -425,6 +425,27 @@ impl Bench {
         let _ = self.program.skel.maps.over.delete(bytes_of(flow));
     }
 
+    /// Changes what the program remembers of a handshake: the SYN-ACK's number, and microseconds until now.
+    fn change_handshake(&self, isn: u32, change: impl FnOnce(&mut [u32; 3])) {
+        let map = &self.program.skel.maps.handshakes;
+        let key = (isn % map.max_entries()).to_ne_bytes();
+        let bytes = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        let (words, _) = bytes.as_chunks();
+        let mut words = std::array::from_fn(|at| u32::from_ne_bytes(words[at]));
+        change(&mut words);
+        map.update(&key, words.map(u32::to_ne_bytes).as_flattened(), MapFlags::ANY).unwrap();
+    }
+
+    /// Forgets when a SYN-ACK was sent.
+    pub fn forget_handshake(&self, isn: u32) {
+        self.change_handshake(isn, |handshake| *handshake = [0; 3]);
+    }
+
+    /// Sends a SYN-ACK earlier than it was sent.
+    pub fn age_handshake(&self, isn: u32, by: Duration) {
+        self.change_handshake(isn, |[_, sent_us, _]| *sent_us = sent_us.wrapping_sub(by.as_micros() as u32));
+    }
+
     /// Number of entries of flows that have not had a node.
     pub fn waiting(&self) -> usize {
         self.program.skel.maps.waiting.keys().count()

@@ -1,5 +1,7 @@
 //! SYN cookies: answers to SYNs, and which first packets complete a handshake.
 
+use std::time::Duration;
+
 use SwitchCounter::*;
 use sb_record_kind::*;
 use switchback_wire::packet::{TcpView, flags, timestamps};
@@ -266,6 +268,43 @@ fn every_combination_of_options_comes_back_from_the_cookie() {
             };
             run_all(&bench, end_rows(&bench, flow, &offer, &format!("{offer:?}")));
         }
+    }
+}
+
+/// The round trip is the time until the first acknowledgment, however late the request comes.
+#[test]
+fn the_first_request_says_how_long_the_handshake_took() {
+    let bench = Bench::new();
+    let (took, later) = (Duration::from_millis(1100), Duration::from_secs(100));
+    // At most 2.048 s.
+    let code = 12;
+    for flow in &flows() {
+        let syn = Offer::USUAL.syn(flow, ISN);
+        let round_trip = |cookie: (u32, u32)| {
+            bench.send(&last(flow, &Offer::USUAL, cookie, flags::ACK, REQUEST).frame());
+            let entry = bench.program.mapped(flow).expect("the entry of a first request");
+            bench.forget(flow);
+            entry.options >> SB_ROUND_TRIP_SHIFT
+        };
+        let cookie = bench.cookie(&syn);
+        bench.age_handshake(cookie.0, took);
+        assert_eq!(round_trip(cookie), code, "without an acknowledgment before it");
+        bench.age_handshake(cookie.0, later);
+        assert_eq!(round_trip(cookie), code, "again");
+
+        let cookie = bench.cookie(&syn);
+        bench.age_handshake(cookie.0, took);
+        let outcome = bench.send(&last(flow, &Offer::USUAL, cookie, flags::ACK, b"").frame());
+        assert_eq!(outcome.moved, [(HandshakeAck, 1)]);
+        bench.age_handshake(cookie.0, later);
+        assert_eq!(round_trip(cookie), code, "behind an acknowledgment");
+
+        bench.forget_handshake(cookie.0);
+        assert_eq!(round_trip(cookie), 0, "of another switch's handshake");
+
+        let cookie = bench.cookie(&syn);
+        bench.age_handshake(cookie.0, later);
+        assert_eq!(round_trip(cookie), 0, "the acknowledgment was lost");
     }
 }
 
