@@ -28,7 +28,7 @@ fn sockets(cluster: &Cluster, node: usize) -> Result<String> {
 /// end slow start before the response.
 #[test]
 fn withheld_acknowledgments_leave_the_congestion_window_alone() -> Result {
-    let service = ServiceTime::Fixed(Duration::from_secs(2));
+    let service = ServiceTime::Fixed(Duration::from_secs(4));
     let slow_servers = Some(SlowServerOptions::new(1, 16, service));
     let cluster = Cluster::start_with(Plan { slow_servers, ..Plan::default() })?;
     let mut stream = connect(&cluster)?;
@@ -59,7 +59,7 @@ fn round_trips_are_no_shorter_than_they_are() -> Result {
         let sockets = sockets(&cluster, node)?;
         let shortest = sockets.split_whitespace().find_map(|word| word.strip_prefix("minrtt:"));
         let shortest: f64 = shortest.ok_or_else(|| format!("no round trip: {sockets}"))?.parse()?;
-        assert!((40.0..200.0).contains(&shortest), "{sockets}");
+        assert!(shortest >= 40.0, "{sockets}");
     }
     cable.heal()?;
     cluster.down()

@@ -535,7 +535,7 @@ fn round_trip_us(socket: &TcpStream) -> u32 {
 fn the_kernel_hears_of_the_round_trip_from_the_switch() {
     alone(|| {
         let bench = Bench::new();
-        for (port, (code, least_us)) in (50_100..).zip([(0, 0), (1, 1_000), (9, 256_000)]) {
+        for (port, code) in (50_100..).zip([0, 1, 9]) {
             let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let options = SB_SYN_TSTAMP as u8 | code << SB_ROUND_TRIP_SHIFT;
             let option = known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.options = options);
@@ -544,18 +544,23 @@ fn the_kernel_hears_of_the_round_trip_from_the_switch() {
             let view = TcpView::parse(&inner).expect("a TCP packet");
             let socket = bench.adopt(&known.hand_over_packet(option, &view, &inner), &known.flow);
             let us = round_trip_us(&socket);
-            assert!((least_us..least_us + least_us / 2 + 1).contains(&us), "code {code}: {us} us");
+            // The kernel's clock goes on while it takes the packet.
+            let longest = Duration::from_millis(100).as_micros() as u32;
+            let told = if code == 0 { 0..1 } else { 1000 << (code - 1)..(1000 << (code - 1)) + longest };
+            assert!(told.contains(&us), "code {code}: {us} us");
+
             known.socket = Some(socket);
             known.seq = known.seq.wrapping_add(END);
             known.answer();
-            let options_alone = SB_SYN_TSTAMP as u8;
-            bench.put(&known.flow, &sb_owned { origin: 1000, options: options_alone, ..known.owned() });
-            let release = known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| {
-                flow.origin = 1000u32.to_be();
-            });
+            let options = SB_SYN_TSTAMP as u8;
+            bench.put(&known.flow, &sb_owned { origin: 1000, options, ..known.owned() });
+            let release =
+                known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = 1000u32.to_be());
             bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
             let owned = bench.flow(&known.flow).expect("a released flow");
-            assert_eq!((owned.state, owned.options), (SB_OWN_RELEASED as u8, options), "code {code}");
+            assert_eq!((owned.state, owned.options & SB_SYN_ALL as u8), (SB_OWN_RELEASED as u8, options));
+            let measured = owned.options >> SB_ROUND_TRIP_SHIFT;
+            assert!(measured >= code && (code != 0 || measured == 0), "code {code}: {measured}");
         }
     });
 }
