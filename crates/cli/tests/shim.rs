@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::http::{Document, Documents, add_long_document, alternating, fetch, start_fetch};
-use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, counter, status, wait_until};
+use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, counter, nft, status, wait_until};
 use switchback_lab::{Host, Impairment, Process, Signal, Topology};
 
 /// How long a long download may take.
@@ -365,13 +365,6 @@ fn a_node_that_is_not_reached_directly_is_reached_by_the_switch() -> Result {
     assert_eq!(status(shim.host)?["nodes"][0]["avoided"], true);
     shim.stop()?;
     cluster.down()
-}
-
-fn nft(host: &Host, script: &str) -> Result {
-    let path = host.directory().join("rules.nft");
-    fs::write(&path, script)?;
-    host.run(["nft", "-f", &path.display().to_string()])?.success()?;
-    Ok(())
 }
 
 /// Packets with foreign sources do not get out of the nodes' network.

@@ -100,6 +100,14 @@ pub fn counter(status: &Value, name: &str) -> Result<u64> {
     value.ok_or_else(|| format!("no counter {name} in {}", status["counters"]).into())
 }
 
+/// Applies a script of nftables in the host's namespace.
+pub fn nft(host: &Host, script: &str) -> Result {
+    let path = host.directory().join("rules.nft");
+    fs::write(&path, script)?;
+    host.run(["nft", "-f", text(&path)])?.success()?;
+    Ok(())
+}
+
 /// What a command that ends with status 0 prints.
 pub fn said_by(command: &mut Command) -> Result<String> {
     let output = command.output()?;

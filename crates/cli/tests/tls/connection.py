@@ -5,6 +5,7 @@
     abandon PATH      half a request, behind which the client says that it ends
     garbage           a record that does not open; says the alert that comes for it
     end               "closed" if the other side has said that it ends, "cut" if it has not
+    reset             a RST
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import http.client
 import os
 import socket
 import ssl
+import struct
 import sys
 
 NAME = "shop.example.com"
@@ -74,10 +76,19 @@ def end():
     return "more" if data else "closed"
 
 
+def reset():
+    descriptor = tls.detach()
+    os_socket = socket.socket(fileno=descriptor)
+    os_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os_socket.close()
+    return "reset"
+
+
 for line in sys.stdin:
     word, *arguments = line.split()
     try:
-        said = {"get": get, "post": post, "abandon": abandon, "garbage": garbage, "end": end}[word](*arguments)
+        commands = {"get": get, "post": post, "abandon": abandon, "garbage": garbage, "end": end, "reset": reset}
+        said = commands[word](*arguments)
     except (OSError, http.client.HTTPException) as error:
         said = f"failed {error!r}"
     print(said, flush=True)

@@ -9,7 +9,7 @@ use switchback_lab::Signal;
 
 use crate::common::http::add_long_document;
 use crate::common::log_file::{LogFile, number};
-use crate::common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, nft, wait_until};
 use crate::{
     Connection, NAME, TIMEOUT, authority, change_config, curl, openssl, plan, prepare, received, relay,
     run_curl, start_plan, tls_status, to_service, url,
@@ -213,6 +213,31 @@ fn what_broke_off_says_so() -> Result {
             assert!((2 << 20..20 << 20).contains(&lines[&n]["bytes"].as_u64().unwrap_or(0)), "{}", lines[&n]);
         }
         check(&lines[&none], json!({ "status": 502, "end": "server", "node": "node0", "version": version }));
+    }
+    cluster.down()
+}
+
+/// A client whose acknowledgments are lost has its response, but nobody else knows that.
+#[test]
+fn a_response_is_complete_when_it_is_acknowledged() -> Result {
+    const NO_ACKNOWLEDGMENTS: &str = "table inet lost {\nchain out {\ntype filter hook output priority 0;\n\
+        tcp dport 443 tcp flags & (fin | syn | rst | psh) == 0 drop\n}\n}\n";
+    let file = LogFile::new("tls-acknowledged");
+    let cluster = start_plan(Plan { access_log: logged(&file), ..plan(1, "") })?;
+    let sent_again = || Ok(cluster.lab.node(0).tcp_counter("RetransSegs")?);
+    let mut connection = Connection::open(&cluster)?;
+    for (n, end) in [(1, "complete"), (2, "client")] {
+        nft(cluster.client(), NO_ACKNOWLEDGMENTS)?;
+        let before = sent_again()?;
+        assert!(connection.ask(&format!("get /small?n={n}"))?.starts_with("200 "));
+        // Longer than the first look, at all events.
+        wait_until("copies of the response", PATIENCE, sent_again, |again| *again > before + 2)?;
+        assert!(!by_number(&file)?.contains_key(&n), "{:?}", file.lines()?);
+        if end == "client" {
+            assert_eq!(connection.ask("reset")?, "reset");
+        }
+        nft(cluster.client(), "delete table inet lost\n")?;
+        check(&wait_for(&file, n..=n)?[&n], json!({ "status": 200, "end": end }));
     }
     cluster.down()
 }

@@ -250,7 +250,7 @@ fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<(
 }
 
 /// Bytes that TCP has been given since the connection began.
-fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
+pub(super) fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut before = acknowledged(socket)?;
     loop {
         let queued = unacknowledged(socket)?;
@@ -264,7 +264,7 @@ fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
 }
 
 /// Bytes that the client has acknowledged.
-fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+pub(super) fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut info = [0; BYTES_ACKED + 8];
     get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
     Ok(info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))

@@ -23,6 +23,7 @@ use super::counters::Counter;
 use super::flow::Addresses;
 use super::services::Service;
 use super::stream::TlsStream;
+use super::unacknowledged::Unacknowledged;
 
 /// Period at which the thread takes entries and writes lines.
 const TURN: Duration = Duration::from_millis(20);
@@ -190,6 +191,7 @@ pub(super) struct Connection {
     flow: Addresses,
     tls_version: Option<&'static str>,
     server_name: Option<Arc<str>>,
+    unacknowledged: Arc<Unacknowledged>,
 }
 
 impl Connection {
@@ -201,6 +203,7 @@ impl Connection {
             flow: (client.client, client.vip),
             tls_version: client.session.version().map(crate::Version::name),
             server_name: server_name.map(Arc::from),
+            unacknowledged: Arc::clone(client.socket.lines()),
         }
     }
 
@@ -211,6 +214,7 @@ impl Connection {
         Entry {
             record: is_wanted.then(|| Box::new(self.record(spoken, text, at))),
             book: Arc::clone(&self.book),
+            unacknowledged: Arc::clone(&self.unacknowledged),
             at,
             answer: Answer::default(),
         }
@@ -287,12 +291,13 @@ impl Answer {
     }
 }
 
-/// The entry of a request, whose line is written when it is dropped. By default the client was gone before
-/// the end.
+/// The entry of a request. When it is dropped, its line is written, or waits until the client has acknowledged the
+/// response. By default the client was gone before the end.
 pub(super) struct Entry {
     /// None if there is no log.
     record: Option<Box<Record>>,
     book: Arc<Book>,
+    unacknowledged: Arc<Unacknowledged>,
     /// Arrival of the request.
     pub(super) at: Instant,
     pub(super) answer: Answer,
@@ -346,11 +351,27 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let Some(mut record) = self.record.take() else { return };
         (record.at, record.ended) = (self.at, Instant::now());
-        if self.book.is_closing.load(Ordering::Relaxed) {
-            record.end.get_or_insert(Ended::Unknown);
-        }
         record.answer = std::mem::take(&mut self.answer);
-        self.book.tell(record);
+        let sent = Sent { record, book: Arc::clone(&self.book) };
+        match sent.record.end {
+            Some(Ended::Complete) => self.unacknowledged.add(sent),
+            end => sent.tell(end.unwrap_or(Ended::ByClient)),
+        }
+    }
+}
+
+/// The line of a request whose response has been sent, as far as it was.
+pub(super) struct Sent {
+    record: Box<Record>,
+    book: Arc<Book>,
+}
+
+impl Sent {
+    /// Has the line written, with this end.
+    pub(super) fn tell(mut self, end: Ended) {
+        let is_cut_off = end == Ended::ByClient && self.book.is_closing.load(Ordering::Relaxed);
+        self.record.end = Some(if is_cut_off { Ended::Unknown } else { end });
+        self.book.tell(self.record);
     }
 }
 

@@ -32,6 +32,7 @@ mod strangers;
 mod stream;
 mod tasks;
 mod transit;
+mod unacknowledged;
 
 use std::collections::HashSet;
 use std::fmt;

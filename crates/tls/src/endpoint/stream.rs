@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf, copy, sink};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -19,6 +19,7 @@ use super::counters::Counters;
 use super::flow::addresses;
 use super::kernel::{self, KernelTls, LOOK, Sealing};
 use super::services::Service;
+use super::unacknowledged::Socket;
 use crate::{Error, Moved, Session};
 
 /// Bytes read from a socket at once.
@@ -33,7 +34,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A client's connection.
 #[derive(Debug)]
 pub struct TlsStream {
-    pub(super) socket: TcpStream,
+    pub(super) socket: Socket,
     pub(super) session: Session,
     /// Addresses of the client and the VIP.
     pub(super) client: SocketAddr,
@@ -69,6 +70,7 @@ impl TlsStream {
         let (client, vip) = addresses(&socket)?;
         let counters = Arc::clone(&service.counters);
         let unsealed = Some(Unsealed { kernel: service.kernel, counters, sent: 0 });
+        let socket = Socket::new(socket);
         Ok(SessionLess { socket, client, vip, unsealed, sealing: None }.with(session))
     }
 
@@ -95,6 +97,16 @@ impl TlsStream {
             self.look = None;
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Looks after the lines about responses that the client has not acknowledged.
+    fn poll_lines(&mut self, cx: &mut Context<'_>) {
+        let TlsStream { socket, session, written, sealing, .. } = self;
+        let (is_written, sealing) = (session.outgoing().len() == *written, sealing.as_ref());
+        socket.poll_lines(cx, |socket| match sealing {
+            Some(sealing) if is_written => sealing.is_through(socket),
+            _ => Ok(is_written),
+        });
     }
 
     /// Lets the kernel encrypt from now on, if it can.
@@ -161,8 +173,21 @@ impl TlsStream {
     pub(super) async fn end(mut self) -> Result<(), StreamError> {
         let shutdown = AsyncWriteExt::shutdown(&mut self);
         timeout(UNREAD, shutdown).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let _ = timeout(LINGER, copy(&mut self.socket, &mut sink())).await;
+        let _ = timeout(LINGER, std::future::poll_fn(|cx| self.poll_discard(cx))).await;
         Ok(())
+    }
+
+    /// Discards what the client sends, until it ends.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_lines(cx);
+        let mut storage = [MaybeUninit::uninit(); READ];
+        loop {
+            let mut buffer = ReadBuf::uninit(&mut storage);
+            ready!(Pin::new(&mut *self.socket).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     /// Reads what the socket has, without waiting.
@@ -180,7 +205,7 @@ impl TlsStream {
 
 /// A connection without its session, which has not begun, or has been given up.
 pub(super) struct SessionLess {
-    socket: TcpStream,
+    socket: Socket,
     client: SocketAddr,
     vip: SocketAddr,
     unsealed: Option<Unsealed>,
@@ -222,9 +247,10 @@ impl Client for TlsStream {
         if self.session.is_read_closed() || self.ended {
             return Poll::Ready(Ok(false));
         }
+        self.poll_lines(cx);
         let mut storage = [MaybeUninit::uninit(); READ];
         let mut buffer = ReadBuf::uninit(&mut storage);
-        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+        ready!(Pin::new(&mut *self.socket).poll_read(cx, &mut buffer))?;
         self.ended = buffer.filled().is_empty();
         let received = match self.ended {
             true => self.session.receive_end(),
@@ -314,11 +340,14 @@ impl AsyncWrite for TlsStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_lines(cx);
         if !self.session.is_write_closed() {
+            ready!(self.poll_write_out(cx))?;
+            self.socket.look();
             self.session.close().map_err(StreamError::Tls)?;
         }
         ready!(self.poll_write_out(cx))?;
         ready!(self.poll_through(cx))?;
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        Pin::new(&mut *self.socket).poll_shutdown(cx)
     }
 }
