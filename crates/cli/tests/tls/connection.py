@@ -77,18 +77,17 @@ def end():
 
 
 def reset():
-    descriptor = tls.detach()
-    os_socket = socket.socket(fileno=descriptor)
-    os_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    os_socket.close()
+    tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    tls.close()
     return "reset"
 
+
+COMMANDS = {"get": get, "post": post, "abandon": abandon, "garbage": garbage, "end": end, "reset": reset}
 
 for line in sys.stdin:
     word, *arguments = line.split()
     try:
-        commands = {"get": get, "post": post, "abandon": abandon, "garbage": garbage, "end": end, "reset": reset}
-        said = commands[word](*arguments)
+        said = COMMANDS[word](*arguments)
     except (OSError, http.client.HTTPException) as error:
         said = f"failed {error!r}"
     print(said, flush=True)

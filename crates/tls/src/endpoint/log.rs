@@ -367,6 +367,11 @@ pub(super) struct Sent {
 }
 
 impl Sent {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Record>() + self.record.text.len()
+    }
+
     /// Has the line written, with this end.
     pub(super) fn tell(mut self, end: Ended) {
         let is_cut_off = end == Ended::ByClient && self.book.is_closing.load(Ordering::Relaxed);

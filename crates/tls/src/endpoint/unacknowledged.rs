@@ -21,6 +21,8 @@ use super::log::Sent;
 /// Time from the end of a response to the first look.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Bytes that the lines of a connection may take. Of those that have waited longest nothing is known then.
+const BYTES_MAX: usize = 256 << 10;
 
 /// The lines of a connection.
 #[derive(Default)]
@@ -53,8 +55,14 @@ impl Unacknowledged {
             return sent.tell(Ended::ByClient);
         }
         state.lines.push(Line { sent, is_seen: false, end: None });
+        let surplus = surplus(state.lines.iter().map(|line| line.sent.bytes()), BYTES_MAX);
+        let given_up: Vec<Line> = state.lines.drain(..surplus).collect();
         if let Some(task) = state.task.take() {
             task.wake();
+        }
+        drop(state);
+        for line in given_up {
+            line.sent.tell(Ended::Unknown);
         }
     }
 
@@ -93,6 +101,16 @@ impl Unacknowledged {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many of the first have to go, so that the others take no more than `most` bytes.
+fn surplus(bytes: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator, most: usize) -> usize {
+    let all = bytes.len();
+    let sums = bytes.rev().scan(0, |sum, bytes| {
+        *sum += bytes;
+        Some(*sum)
+    });
+    all - sums.take_while(|sum| *sum <= most).count()
 }
 
 /// A client's socket.
@@ -177,5 +195,20 @@ impl std::fmt::Debug for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.lines.close(self.stream.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_lines_stay() {
+        let surplus = |bytes: &[usize]| surplus(bytes.iter().copied(), 10);
+        assert_eq!([surplus(&[]), surplus(&[10]), surplus(&[11])], [0, 0, 1]);
+        assert_eq!(
+            [surplus(&[9, 1]), surplus(&[10, 1]), surplus(&[1, 1, 10]), surplus(&[1, 11, 1])],
+            [0, 1, 2, 2]
+        );
     }
 }
