@@ -265,6 +265,17 @@ fn nothing_is_lost_and_nothing_grows() {
     assert!(number(&values[flows]) > 200.0, "no flows: {csv}");
 }
 
+/// With BBR and a round trip that the node has not measured, a connection got a twentieth.
+#[test]
+fn far_clients_are_no_slower_than_with_a_server() {
+    let (table, _) = tables(&["far-clients"], &TEXTS);
+    let ratio = |control: &str| number(cells(&table, &[control])[5]);
+    assert!(ratio("reno") > 0.25, "{table}");
+    if table.contains("| bbr |") {
+        assert!(ratio("bbr") > 0.25, "{table}");
+    }
+}
+
 #[test]
 fn one_that_fails_does_not_keep_the_others_from_running() {
     let _alone = alone();

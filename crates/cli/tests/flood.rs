@@ -86,7 +86,7 @@ fn spoofed_syns_leave_no_state() -> Result {
         (PACKETS - LOST..=PACKETS + 2 * served as u64).contains(&answered),
         "{answered}, {served} of them real"
     );
-    assert!(served > 20, "{served} requests served");
+    assert!(served > 5, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;
     cluster.down()
 }
@@ -105,7 +105,7 @@ fn forged_acks_pass_no_cookie() -> Result {
     // The probability that even one of them passes is 100,000 / 2^23. Late ACKs of closed connections add
     // some.
     assert!((PACKETS - LOST - 1..=PACKETS + 4 * served as u64).contains(&dropped), "{dropped}");
-    assert!(served > 20, "{served} requests served");
+    assert!(served > 5, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;
     cluster.down()
 }

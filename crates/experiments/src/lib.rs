@@ -10,6 +10,7 @@ mod by_lot;
 mod calibrate;
 mod cpu;
 mod dwsr;
+mod far_clients;
 #[cfg(test)]
 mod fixtures;
 mod log_cost;
@@ -34,6 +35,7 @@ pub use accept_queue::AcceptQueue;
 pub use by_lot::dispatch_by_lot;
 pub use calibrate::Calibrate;
 pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
+pub use far_clients::FarClients;
 pub use log_cost::LogCost;
 pub use machine::Machine;
 pub use mini_cluster::MiniCluster;

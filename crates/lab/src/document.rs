@@ -41,6 +41,14 @@ pub(crate) fn add(lab: &Path, name: &str, content: &[u8]) -> Result<()> {
     entries(&lab.join(ROOTS))?.iter().try_for_each(|root| link_tree(&lab.join(SHARED), root))
 }
 
+/// Adds a sparse document.
+pub(crate) fn add_zeros(lab: &Path, name: &str, bytes: u64) -> Result<()> {
+    add(lab, name, &[])?;
+    let path = lab.join(SHARED).join(name);
+    let file = fs::File::options().write(true).open(&path);
+    file.and_then(|file| file.set_len(bytes)).doing(|| format!("lengthen {}", path.display()))
+}
+
 /// The document tree of a node, created if absent.
 pub(crate) fn root_of(lab: &Path, node: &str) -> Result<PathBuf> {
     let root = lab.join(ROOTS).join(node);

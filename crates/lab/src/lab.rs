@@ -138,6 +138,11 @@ impl Lab {
         self.shared.while_up(|| document::add(self.directory(), name, content))
     }
 
+    /// As [`add_document`](Self::add_document), with this number of zeros, which take no room on the disk.
+    pub fn add_zeros(&self, name: &str, bytes: u64) -> Result<()> {
+        self.shared.while_up(|| document::add_zeros(self.directory(), name, bytes))
+    }
+
     /// Takes the lab down now; an error if that fails.
     pub fn down(self) -> Result<()> {
         self.shared.end()

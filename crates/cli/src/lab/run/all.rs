@@ -100,6 +100,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::DwsrTable3),
         entry(experiment::SessionCost),
         entry(experiment::LogCost),
+        entry(experiment::FarClients),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
         entry(experiment::TlsProxies),

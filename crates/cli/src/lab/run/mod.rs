@@ -106,6 +106,13 @@ experiments! {
     /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
     LogCost {}
 
+    /// Compare downloads by a client that is 40 ms away: direct, through proxies, and behind Switchback
+    ///
+    /// What arrives in the first seconds of a connection, with each congestion control that net.ipv4.tcp_allowed_congestion_control
+    /// lists. Prints a Markdown table; the output directory gets far-clients.md, with facts about the machine, and far-clients.csv
+    /// with every single measurement. Needs root, haproxy, nginx and curl.
+    FarClients {}
+
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
     /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
