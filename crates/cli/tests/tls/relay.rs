@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 
 use crate::common::document::block;
 use crate::common::http::add_long_document;
@@ -85,6 +86,16 @@ fn every_request_of_a_connection_is_answered_by_another_node() -> Result {
     cluster.down()
 }
 
+nix::ioctl_read_bad!(fionread, nix::libc::FIONREAD, nix::libc::c_int);
+
+/// Bytes in a pipe that nobody has read.
+fn unread(pipe: &ChildStdin) -> Result<i32> {
+    let mut bytes = 0;
+    // SAFETY: FIONREAD writes one int.
+    unsafe { fionread(pipe.as_raw_fd(), &raw mut bytes) }?;
+    Ok(bytes)
+}
+
 /// openssl asks for new keys in the middle of a response (its command "K"), which the node that has lent its own cannot make.
 #[test]
 fn a_client_gets_new_keys_from_whoever_writes() -> Result {
@@ -111,6 +122,8 @@ fn a_client_gets_new_keys_from_whoever_writes() -> Result {
         to.write_all(b".")?;
         let renewed = || counted(&messages, "KeyUpdate");
         wait_until("a renewal of both keys", PATIENCE, renewed, |count| *count == 2 * part)?;
+        // A command is one only at the beginning of what openssl reads.
+        wait_until("an empty pipe", PATIENCE, || unread(&to), |bytes| *bytes == 0)?;
     }
     assert!(child.wait()?.success());
     let response = fs::read(&response)?;
