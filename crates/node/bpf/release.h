@@ -183,7 +183,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->answered = facts.write_seq;
         flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
         flow->tsval = clock_of(&facts);
-        flow->options = (flow->options & SB_SYN_ALL) | facts.round_trip;
+        flow->options = (flow->options & SB_SYN_ALL) | sb_round_trip_bits(facts.srtt_us);
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         load_end(flow, before);
         tell_fact(flow, &h->flow);

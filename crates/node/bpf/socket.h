@@ -48,10 +48,12 @@ struct socket_facts {
         __u32 snd_una;
         __u32 write_seq;
         __u32 tsoffset;
-        __u32 backlog;
+        union {
+                __u32 backlog; /* of a listener */
+                __u32 srtt_us; /* of a live socket; 0: unknown */
+        };
         __u32 backlog_limit;
-        __u8 slot;       /* in `adopting` */
-        __u8 round_trip; /* bits of sb_flow_state.options */
+        __u8 slot; /* in `adopting` */
 };
 
 /* Next TSval of a socket with this offset: tcp_time_stamp_ms(), include/net/tcp.h. */
@@ -116,7 +118,7 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                         facts->snd_nxt = tcp->snd_nxt;
                         facts->snd_una = tcp->snd_una;
                         facts->write_seq = tcp->write_seq;
-                        facts->round_trip = sb_round_trip_bits(tcp->srtt_us >> 3);
+                        facts->srtt_us = tcp->srtt_us >> 3;
                         facts->tsoffset = tcp->tsoffset;
                 }
         }

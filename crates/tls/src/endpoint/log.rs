@@ -216,6 +216,7 @@ impl Connection {
             book: Arc::clone(&self.book),
             unacknowledged: Arc::clone(&self.unacknowledged),
             at,
+            end: None,
             answer: Answer::default(),
         }
     }
@@ -239,7 +240,7 @@ impl Connection {
             at,
             ended: at,
             was_given: false,
-            end: None,
+            end: Ended::ByClient,
             error: None,
             answer: Answer::default(),
         }
@@ -300,6 +301,7 @@ pub(super) struct Entry {
     unacknowledged: Arc<Unacknowledged>,
     /// Arrival of the request.
     pub(super) at: Instant,
+    end: Option<Ended>,
     pub(super) answer: Answer,
 }
 
@@ -330,9 +332,7 @@ impl Entry {
 
     /// Sets how the request ends; the first call counts.
     pub(super) fn ends(&mut self, end: Ended) {
-        if let Some(record) = &mut self.record {
-            record.end.get_or_insert(end);
-        }
+        self.end.get_or_insert(end);
     }
 
     /// Marks a request whose connection was lost on its way to this node.
@@ -353,7 +353,7 @@ impl Drop for Entry {
         (record.at, record.ended) = (self.at, Instant::now());
         record.answer = std::mem::take(&mut self.answer);
         let sent = Sent { record, book: Arc::clone(&self.book) };
-        match sent.record.end {
+        match self.end {
             Some(Ended::Complete) => self.unacknowledged.add(sent),
             end => sent.tell(end.unwrap_or(Ended::ByClient)),
         }
@@ -375,7 +375,7 @@ impl Sent {
     /// Has the line written, with this end.
     pub(super) fn tell(mut self, end: Ended) {
         let is_cut_off = end == Ended::ByClient && self.book.is_closing.load(Ordering::Relaxed);
-        self.record.end = Some(if is_cut_off { Ended::Unknown } else { end });
+        self.record.end = if is_cut_off { Ended::Unknown } else { end };
         self.book.tell(self.record);
     }
 }
@@ -393,7 +393,7 @@ struct Record {
     ended: Instant,
     /// Whether its connection was moved here for it.
     was_given: bool,
-    end: Option<Ended>,
+    end: Ended,
     error: Option<String>,
     answer: Answer,
 }
@@ -432,7 +432,7 @@ impl Record {
                 status: answer.status,
                 bytes: answer.bytes,
                 head_bytes: answer.head_bytes,
-                end: self.end.unwrap_or(Ended::ByClient),
+                end: self.end,
                 error: self.error.as_deref(),
             },
         );
