@@ -58,7 +58,7 @@ pub use limits::{Caps, Limits, TlsLimits};
 pub use network::{MAX_NETWORKS, Network};
 pub use node::{MAX_NODES, Node, WEIGHTS};
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
-pub use pool::{Balance, Delegate, Pool};
+pub use pool::{Balance, Delegate, Pool, Resume};
 pub use redirect::{Redirect, Scheme};
 pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files, reference, schema};
 pub use reports::Reports;

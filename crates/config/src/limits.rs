@@ -28,6 +28,9 @@ pub(crate) const FLOWS: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
 /// Allowed values of [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`], in bytes.
 pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
 
+/// Allowed values of [`Limits::resume_after`], in bytes.
+pub(crate) const RESUME_AFTER: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+
 /// Allowed values of each of [`Caps`].
 pub(crate) const CAP: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 /// Allowed values of [`TlsLimits::streams_per_connection`].
@@ -87,6 +90,8 @@ pub struct Limits {
     pub flows: u32,
     /// Connections that a node knows at a time; 1,024 to 16,777,216.
     pub node_flows: u32,
+    /// Bytes of a response behind which another node can go on with it, in pools with `resume`; 64 KiB to 1 GiB.
+    pub resume_after: u64,
     /// Limits of clients at a node that ends TLS.
     pub tls: TlsLimits,
 }
@@ -105,6 +110,7 @@ impl Default for Limits {
             held: 64 << 20,
             flows: 1 << 18,
             node_flows: 1 << 16,
+            resume_after: 256 << 10,
             tls: TlsLimits {
                 connections: Caps { source: 4096, service: 16_384, all: 32_768 },
                 handshakes: Caps { source: 512, service: 4096, all: 8192 },
@@ -117,7 +123,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Each key of `[limits]` with its value in the form of the file.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 21] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 22] {
         [
             ("head", size(self.head as u64)),
             ("fields", self.fields.to_string()),
@@ -130,6 +136,7 @@ impl Limits {
             ("held", size(self.held as u64)),
             ("flows", self.flows.to_string()),
             ("node_flows", self.node_flows.to_string()),
+            ("resume_after", size(self.resume_after)),
             ("tls_connections_per_source", self.tls.connections.source.to_string()),
             ("tls_connections_per_service", self.tls.connections.service.to_string()),
             ("tls_connections", self.tls.connections.all.to_string()),

@@ -51,13 +51,15 @@ pub struct Pool {
     pub delegate: Option<Delegate>,
     /// How each node checks its server, besides looking whether there is one; without, it does not.
     pub health: Option<Health>,
+    /// Whether another node goes on with a response whose node dies.
+    pub resume: Resume,
     /// How the requests of one session find the same node; without, each goes by the policy.
     pub persistence: Option<Persistence>,
 }
 
 impl Pool {
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 10] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 11] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -73,6 +75,7 @@ impl Pool {
             ("second_candidate", self.second_candidate.to_string()),
             ("delegate", self.delegate.as_ref().map_or("(none)".to_owned(), Delegate::to_string)),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
+            ("resume", self.resume.to_string()),
             ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),
         ]
     }
@@ -101,6 +104,34 @@ impl Balance {
 }
 
 impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How another node goes on with a response whose node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// None does.
+    Off,
+    /// It asks its own server for the rest (RFC 9110 section 14), under the validator of the first response.
+    Range,
+}
+
+impl Resume {
+    /// Each of them, in the order in which messages list them.
+    pub const ALL: [Resume; 2] = [Resume::Off, Resume::Range];
+
+    /// The name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resume::Off => "off",
+            Resume::Range => "range",
+        }
+    }
+}
+
+impl fmt::Display for Resume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -14,8 +14,8 @@ use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
 use crate::{
     Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES,
-    Model, PolicyKind, Protocol, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log, health,
-    limits, persistence, pool, redirect, reports, shape, syntax, tls,
+    Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log,
+    health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, Spanned, Texts};
@@ -135,6 +135,11 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::number(limits::FLOWS))]
     #[schemars(extend("default" = crate::Limits::default().node_flows))]
     pub node_flows: Option<Spanned<i64>>,
+    /// Length from which a response can be resumed, in pools with `resume`: it is made ready for that when so much has been
+    /// sent.
+    #[schemars(transform = shape::size(limits::RESUME_AFTER))]
+    #[schemars(extend("default" = size(crate::Limits::default().resume_after)))]
+    pub resume_after: Option<Spanned<String>>,
     /// Connections over TLS that a node has at a time from one source: an IPv4 address, or an IPv6 /64; one more is closed.
     #[schemars(transform = shape::number(limits::CAP))]
     #[schemars(extend("default" = crate::Limits::default().tls.connections.source))]
@@ -282,6 +287,11 @@ pub(crate) struct Pool {
     /// of the nodes.
     #[schemars(transform = shape::absent("the policy chooses among all nodes"))]
     pub delegate: Option<Spanned<Delegate>>,
+    /// Whether another node goes on with a response whose node dies, on the same connection: `"range"`, if all nodes of the
+    /// pool serve the same bytes under the same `ETag` or `Last-Modified`. See [resuming](resuming.md).
+    #[schemars(transform = shape::one_of(Resume::ALL.map(Resume::name)))]
+    #[schemars(extend("default" = Resume::Off.name()))]
+    pub resume: Option<Spanned<String>>,
     pub health: Option<Health>,
     pub persistence: Option<Persistence>,
 }

@@ -10,7 +10,7 @@ use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Balance, Caps, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, LogFormat,
-    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Route, Scheme, TlsLimits, parse,
+    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Resume, Route, Scheme, TlsLimits, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -62,6 +62,7 @@ fn what_the_good_file_means() {
             second_candidate: false,
             delegate: None,
             health: None,
+            resume: Resume::Off,
             persistence: None,
         }]
     );
@@ -175,6 +176,7 @@ fn limits_and_their_defaults() {
         held: 64 * 1024 * 1024,
         flows: 262_144,
         node_flows: 65_536,
+        resume_after: 256 * 1024,
         tls: TlsLimits {
             connections: Caps { source: 4096, service: 16_384, all: 32_768 },
             handshakes: Caps { source: 512, service: 4096, all: 8192 },
@@ -186,7 +188,7 @@ fn limits_and_their_defaults() {
     let all = good(&limited(
         "head = \"32 KiB\"\nfields = 1000\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\n\
          wait_timeout = \"2min\"\nwaiting = 7\n\
-         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"\nflows = 2000000\nnode_flows = 100000\n\
+         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"\nflows = 2000000\nnode_flows = 100000\nresume_after = \"1MiB\"\n\
          tls_connections_per_source = 1\ntls_connections_per_service = 2\ntls_connections = 3\n\
          tls_handshakes_per_source = 4\ntls_handshakes_per_service = 5\ntls_handshakes = 6\n\
          tls_streams_per_connection = 7\ntls_streams_per_source = 8\ntls_streams_per_service = 9\n\
@@ -206,6 +208,7 @@ fn limits_and_their_defaults() {
             held: 1_000_000_000,
             flows: 2_000_000,
             node_flows: 100_000,
+            resume_after: 1024 * 1024,
             tls: TlsLimits {
                 connections: Caps { source: 1, service: 2, all: 3 },
                 handshakes: Caps { source: 4, service: 5, all: 6 },
@@ -226,6 +229,8 @@ fn limits_and_their_defaults() {
         ("head_timeout", "10min", "10m 1ms"),
         ("wait_timeout", "0s", "-1ns"),
         ("wait_timeout", "10m", "600s 1ns"),
+        ("resume_after", "64KiB", "65535B"),
+        ("resume_after", "1GiB", "1073741825B"),
         ("tls_streams", "1", "0"),
         ("tls_streams", "1000000", "1000001"),
         ("tls_streams_per_connection", "1", "0"),

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{GOOD, changed, good, lines, pooled, read};
-use switchback_config::{Balance, Check, HashKey, Health, PolicyKind, Pool};
+use switchback_config::{Balance, Check, HashKey, Health, PolicyKind, Pool, Resume};
 
 /// What [`pooled`] makes of the pool.
 fn pool(lines: &str) -> Pool {
@@ -38,6 +38,7 @@ fn pools_and_their_defaults() {
             second_candidate: true,
             delegate: None,
             health: Some(Health::default()),
+            resume: Resume::Off,
             persistence: None,
         }
     );

@@ -70,4 +70,6 @@ pub enum Chosen {
     Session,
     /// The node first chosen had no room and passed the request on.
     Second,
+    /// Its own node is dead, and the node goes on with its response.
+    Resumed,
 }

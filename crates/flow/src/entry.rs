@@ -22,6 +22,8 @@ pub enum Mode {
     Sought,
     /// A node, which gets the client's stream.
     AtNode(Stream),
+    /// Nobody: the node that had it is dead, and another one is to go on with its response.
+    Resuming,
     /// The switch, which answers the client itself.
     Answered,
 }
@@ -99,9 +101,19 @@ impl Entry {
         self.mode == Mode::Answered
     }
 
-    /// The flow has a node, which gets requests, and no other protocol is asked for.
+    /// The flow has a node, requests come, and no other protocol is asked for.
     pub fn has_requests(&self) -> bool {
-        self.mode == Mode::AtNode(Stream::Requests)
+        matches!(self.mode, Mode::AtNode(Stream::Requests | Stream::Resumed))
+    }
+
+    /// The flow's node goes on with another one's response, and takes no further request.
+    pub fn is_resumed(&self) -> bool {
+        self.mode == Mode::AtNode(Stream::Resumed)
+    }
+
+    /// The flow is about to be resumed.
+    pub fn is_resuming(&self) -> bool {
+        self.mode == Mode::Resuming
     }
 
     /// The flow stays with its node, whatever comes.

@@ -26,6 +26,12 @@ impl HeldPacket {
         &self.bytes[self.view.data..self.view.end]
     }
 
+    /// The window field, which is scaled.
+    pub fn window(&self) -> u16 {
+        let at = self.view.tcp + 14;
+        u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
     /// Sequence number after the data.
     pub fn end(&self) -> Seq {
         self.view.end_seq()

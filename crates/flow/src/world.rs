@@ -49,6 +49,10 @@ pub enum Count<'a> {
     CookiesIgnored(u16),
     /// A request is refused because of what it is.
     RequestRefused(&'a Reply),
+    /// A node goes on with the response of one that is dead.
+    Resumed,
+    /// No node goes on with a response of one that is dead, though one has offered to.
+    NotResumed,
     /// The node has refused an adoption.
     Refused(NodeId),
     /// The node has released a flow.
@@ -122,6 +126,8 @@ pub trait World {
     fn move_mark(&mut self, entry: &Entry);
     /// Removes the entry of a connection that is over.
     fn forget(&mut self, origin: Seq);
+    /// Removes the entry of a connection that may go on: the nodes are asked when its client sends something.
+    fn forget_in_doubt(&mut self, origin: Seq);
     /// Ends a connection on which nothing can be said any more.
     fn reset(&mut self, origin: Seq, seq: Seq);
     /// Answers the client's FIN: `seq` and `ack` are what comes next of either side.
@@ -139,6 +145,8 @@ pub trait World {
     fn request_sent(&mut self, request: &InProgress, connection: &Connection);
     /// The node has adopted the flow.
     fn adopted(&mut self, request: &InProgress, connection: &Connection, queue: Queue, chosen: Chosen);
+    /// The response under way goes on at another node.
+    fn resumed(&mut self, after: &Entry);
     /// The node has not adopted the flow; no reason if it has not answered.
     fn refused(&mut self, group: usize, node: NodeId, reason: Option<Reason>, queue: Queue);
     /// For the statistics.

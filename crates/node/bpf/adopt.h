@@ -30,6 +30,7 @@
 #include "generation.h"
 #include "handoff.h"
 #include "insert.h"
+#include "insure.h"
 #include "kernel.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -37,6 +38,7 @@
 #include "packet.h"
 #include "queue.h"
 #include "received.h"
+#include "resume.h"
 #include "second.h"
 #include "session.h"
 #include "socket.h"
@@ -101,7 +103,7 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
         struct sock *listener;
         int err = -1;
 
-        skc = (struct bpf_sock *)lookup(skb, h);
+        skc = is_resumption(h) ? resume_listener(skb, h) : (struct bpf_sock *)lookup(skb, h);
         if (!skc)
                 return -1;
         if (*(volatile __u32 *)&skc->state == TCP_LISTEN) {
@@ -180,6 +182,8 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (flow && begin_session(skb, h, flow) < 0)
                 return drop(SB_NODE_DROP_MALFORMED);
+        if (is_resumption(h))
+                begin_resumed(flow, h);
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (flow && flow->hooked == SB_HOOK_WANTED && cut_to_handshake(skb, h))
@@ -349,6 +353,35 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
         return reset_locally(skb, h, rcv_nxt);
 }
 
+/*
+ * The agent listens, whether the server does or not. If the response cannot go on here, makes the packet the answer and
+ * returns other than 0. Not inlined: its caller has no stack to spare.
+ */
+static __noinline int cannot_resume(struct handoff *h, struct socket_facts *socket)
+{
+        switch (is_resumable(h)) {
+        case RESUMABLE:
+                break;
+        case RESUMABLE_OVER:
+                return refuse(h, SB_REASON_SERVED, SB_NODE_REFUSED_NOT_INSURED);
+        case RESUMABLE_NOT:
+                return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_NOT_INSURED);
+        }
+        if (socket->kind == SOCKET_NONE) {
+                socket->kind = SOCKET_LISTENER;
+                socket->slot = 1;
+        }
+        return 0;
+}
+
+static __always_inline void on_new_socket(struct __sk_buff *skb, const struct handoff *h)
+{
+        count(SB_NODE_ADOPTED);
+        if (is_resumption(h))
+                count(SB_NODE_RESUMED);
+        keep_request(skb, h);
+}
+
 __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
 {
         __u32 skb_mark = *(volatile __u32 *)&skb->mark;
@@ -367,10 +400,16 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                     !(ours && was_passed_on(flow, h)))
                         barred = is_barred(ours ? flow : NULL, h);
                 read_socket(skb, h, &socket);
+                if (is_resumption(h)) {
+                        over = 0;
+                        draining = 0;
+                        if (cannot_resume(h, &socket))
+                                return ANSWER_WHOLE;
+                }
         }
         adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);
         if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
-                count(SB_NODE_ADOPTED);
+                on_new_socket(skb, h);
         switch (adoption) {
         case ADOPT_MAKE:
                 return adopt(skb, h, flow, &socket);

@@ -27,6 +27,7 @@ static __always_inline void fact_begins(struct sb_owned *flow, __u32 seq)
         flow->began = seq;
         flow->sent = 0;
         flow->head_bytes = 0;
+        flow->insure = 0;
         flow->first_byte_us = waited < ~0U ? waited : ~0U;
 }
 

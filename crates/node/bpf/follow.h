@@ -16,6 +16,7 @@
 #include "facts.h"
 #include "flow.h"
 #include "framing.h"
+#include "insure.h"
 #include "kernel.h"
 #include "load.h"
 #include "maps.h"
@@ -163,6 +164,8 @@ static long response_step(__u32 index, struct response_walk *walk)
                         flow->keeps = 0;
                 flow->responses = number;
                 tell_size(flow, number, end);
+                if (flow->insure & SB_INSURE_REPORTED)
+                        report_insurable_end(flow, walk->key);
                 fact_ends(flow, walk->key, number, w->framing.status, end);
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
@@ -262,6 +265,23 @@ static __always_inline void follow_blindly(struct sb_owned *flow, const struct d
         fact_goes_on(flow);
 }
 
+/* The packet ends in the middle of a response. */
+static __always_inline void goes_on(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
+                                    const struct data_place *data)
+{
+        __u32 start = flow->began - data->seq;
+
+        if (!flow->insure && flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) && resume_after()) {
+                if (flow->sent == 0 && start < data->len)
+                        keep_response(skb, flow, data->start + start);
+                else
+                        flow->insure = SB_INSURE_NEVER;
+        }
+        fact_goes_on(flow);
+        if (is_insurable(flow))
+                report_insurable(skb, flow, key);
+}
+
 /* Follows the new data of a packet. Returns the verdict. */
 __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
                       const struct sb_persistence *p, const struct data_place *data)
@@ -307,7 +327,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         else
                 flow->cookies.rewritten.tries = 0;
         if (flow->framing.state != SB_FRAMING_NONE)
-                fact_goes_on(flow);
+                goes_on(skb, flow, key, data);
         return verdict;
 }
 

@@ -19,6 +19,7 @@
 #include "framing.h"
 #include "generation.h"
 #include "handoff.h"
+#include "insure.h"
 #include "intake.h"
 #include "kernel.h"
 #include "load.h"
@@ -195,6 +196,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 acknowledge(flow, h, facts.snd_una);
                 switch (take_in(flow, h, &facts)) {
                 case INTAKE_TAKE:
+                        if (h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ))
+                                keep_request(skb, h);
                         break;
                 case INTAKE_UNREAD:
                         return refuse_unread(h, flow);

@@ -108,6 +108,29 @@ struct {
         __uint(max_entries, 1 << 21);
 } to_switch SEC(".maps");
 
+/* Heads for `insurable`. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct sb_heads);
+} heads SEC(".maps");
+
+/* Responses with which other nodes could go on: struct sb_insurable, and struct sb_insurable_end. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 21);
+} insurable SEC(".maps");
+
+/* Responses of other nodes with which this one can go on. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_insured);
+} insured SEC(".maps");
+
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);

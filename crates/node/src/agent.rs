@@ -534,7 +534,8 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         is_switch: plan.beside_switch.into(),
         ifindex: interface::index(name)?,
         hidden: plan.hidden.into(),
-        reserved: 0,
+        resume_after: plan.resume_after(),
+        ..Default::default()
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Server, Service};
+use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Resume, Server, Service};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
@@ -106,6 +106,13 @@ impl Plan {
     /// Kind of a VIP on this machine: `SB_VIP_*`.
     pub(crate) fn kind_of(&self, vip: IpAddr) -> u32 {
         if self.beside_switch && self.switched.contains(&vip) { SB_VIP_SWITCHED } else { SB_VIP_HELD }
+    }
+
+    /// Bytes of a response behind which another node can go on with it; 0 if none of this node's pools has that.
+    pub(crate) fn resume_after(&self) -> u64 {
+        let pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
+        let resumes = pools.into_iter().any(|pool| pool.resume != Resume::Off && pool.nodes.len() > 1);
+        if resumes { self.cluster.limits.resume_after } else { 0 }
     }
 
     /// Whether each pool of this node has another node, unless the configuration drains that.

@@ -232,6 +232,10 @@ pub struct DispatchCounts {
     pub passed_on: u64,
     /// Connections that a node has given to another one, in the middle.
     pub moved: u64,
+    /// Responses of dead nodes that other nodes go on with.
+    pub resumed: u64,
+    /// Responses of dead nodes that were to go on, and did not.
+    pub not_resumed: u64,
     /// Reports of nodes.
     pub reports: u64,
     /// Idle flows taken from nodes that are draining.

@@ -401,7 +401,11 @@ impl<'a> Driver<'a> {
 
     /// Writes to the program which nodes have died or come back.
     fn write_dead(&mut self, program: &Program) {
-        for (id, dead) in self.dispatcher.plan().new_dead(self.looked) {
+        let changes = self.dispatcher.plan().new_dead(self.looked);
+        if !changes.is_empty() {
+            self.dispatcher.tell_deaths(self.looked);
+        }
+        for (id, dead) in changes {
             let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.dead = dead.into();
             if let Err(error) = program.set_node(id, node) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect};
+use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
@@ -175,6 +175,8 @@ pub struct Plan {
     patience: Duration,
     /// Time without a report after which a node counts as dead.
     longest_patience: Duration,
+    /// Whether a pool has responses of dead nodes resumed.
+    pub resumes: bool,
     /// Nodes that were dead at the last call of [`Self::new_dead`].
     dead: Vec<bool>,
     /// Nodes for the next call of [`Self::new_clocks`].
@@ -245,6 +247,7 @@ impl Plan {
             patience: cluster.reports.interval * cluster.reports.suspect_after,
             longest_patience: cluster.reports.interval * cluster.reports.dead_after,
             dead: Vec::new(),
+            resumes: cluster.pools.iter().any(|pool| pool.resume != Resume::Off),
             new_clocks: Vec::new(),
         };
         plan.ids().for_each(|id| plan.update_summary(id));

@@ -75,6 +75,10 @@
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \
         X(FACT, "facts of responses that a switch wants to know")                                            \
         X(FACT_LOST, "facts for which there was no room")                                                    \
+        X(INSURABLE, "responses that another node could go on with, reported to the agent")                  \
+        X(INSURABLE_LOST, "of these, those for which there was no room")                                     \
+        X(RESUMED, "flows adopted in the middle of another node's response")                                 \
+        X(REFUSED_NOT_INSURED, "adoptions refused: the response under way is unknown, or over")              \
         X(ICMP, "path MTU messages given to the kernel")                                                     \
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \
         X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \

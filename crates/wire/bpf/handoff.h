@@ -90,6 +90,11 @@ enum sb_op {
          * `origin` 0 for the first one that it keeps of any connection of the flow. Inner packet: a header.
          */
         SB_OP_RESTORE = 11,
+        /*
+         * Another node is dead: whoever can go on with its responses is to say so (RESUME). Sent each second. Inner
+         * packet: a header without meaning.
+         */
+        SB_OP_DEAD = 12,
 
         /* From client to node. */
 
@@ -165,6 +170,12 @@ enum sb_op {
          * which the other node goes on; TSval 0.
          */
         SB_OP_MOVE = 29,
+        /*
+         * The node can go on with the response that was under way on a flow of `target`, which is dead, or with the
+         * flag GONE has lost its server. `next` and `requests` are those of that node. Sent each 100 ms until the
+         * node has the flow. Inner packet: a header, made up, with the ACK number of a byte that the client has.
+         */
+        SB_OP_RESUME = 37,
 
         /* From node to client. */
 
@@ -215,7 +226,7 @@ enum sb_reason {
         SB_REASON_FROZEN = 11,
         /*
          * UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of
-         * its `origin`.
+         * its `origin`. REFUSED: the client has the whole response that was to be resumed.
          */
         SB_REASON_SERVED = 12,
         /* REFUSED: the node has released the flow for another adoption, or promised or declined one. */
@@ -269,12 +280,19 @@ enum sb_reason {
  * says nothing.
  */
 #define SB_HANDOVER_AHEAD 0x10
+/*
+ * ADOPT: no request begins, and the client's packet has no data. The node's agent goes on with the response under
+ * way.
+ */
+#define SB_HANDOVER_RESUME 0x20
 /* RELEASE: also if the request is not complete. */
 #define SB_RELEASE_ABORT 0x01
 /* HELLO: the switch wants FACTS. */
 #define SB_HELLO_FACTS 0x01
 /* HELLO: the node is to drain, by the order `order`. */
 #define SB_HELLO_DRAIN 0x02
+/* RESUME: the flow's node lives, but not its server. */
+#define SB_RESUME_GONE 0x01
 /* OWNED, UNOWNED as answers to PROBE: the node keeps data of the client, for which RESTORE asks. */
 #define SB_PROBE_KEPT 0x01
 /* FLOWS: the last packet of the list. */
@@ -306,9 +324,10 @@ struct sb_geneve {
 #define SB_GENEVE_OAM      0x80
 #define SB_GENEVE_CRITICAL 0x40
 
-/* Bits of sb_flow_state.framing besides sb_framing.state, for SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
+/* Bits of sb_flow_state.framing besides sb_framing.state, for SB_MODE_TUNNEL, UPGRADING and RESUMED. */
 #define SB_MARK_TUNNEL    0x4000
 #define SB_MARK_UPGRADING 0x2000
+#define SB_MARK_RESUMED   0x1000
 
 /*
  * Generation of an adoption (docs/decisions/0038): counter (18 bits), number of the switch (6), attempt (8). A
@@ -332,9 +351,10 @@ struct sb_flow_state {
         /* Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT. */
         __be16 requests;
         /*
-         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark
+         * What comes at the mark: `sb_framing.state` and three bits. TUNNEL (0x4000): nothing behind the mark
          * is read as HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server
-         * decides; in OWNED and UNREAD the server's answer takes the place of the bit, if known.
+         * decides; in OWNED and UNREAD the server's answer takes the place of the bit, if known. RESUMED (0x1000):
+         * the node goes on with another one's response, and takes no further request.
          */
         __be16 framing;
         /* MSS of the client. */
@@ -415,8 +435,14 @@ struct sb_question {
 struct sb_move {
         /* State of the flow. */
         struct sb_flow_state flow;
-        /* FNV-1a hash of the other node's name. */
+        /* FNV-1a hash of the other node's name; in RESUME that of the node that had the flow. */
         __be32 target;
+};
+
+/* A node of which nothing is heard. */
+struct sb_death {
+        /* FNV-1a hash of its name. */
+        __be32 node;
 };
 
 /* Data of a client that a node keeps. */
@@ -542,8 +568,10 @@ union sb_payload {
         struct sb_outcome outcome;
         /* CONFIRMED. */
         struct sb_confirmed confirmed;
-        /* MOVE. */
+        /* MOVE, RESUME. */
         struct sb_move move;
+        /* DEAD. */
+        struct sb_death death;
         /* KEEP, KEPT, RESTORED. */
         struct sb_kept kept;
         /* HELLO. */

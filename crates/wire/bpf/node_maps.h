@@ -22,7 +22,10 @@ struct sb_node_settings {
         __u32 is_switch;    /* this machine is a switch, too */
         __u32 ifindex;      /* of the interface for handoff packets */
         __u32 hidden;       /* answers switches only */
-        __u32 reserved;
+        __be16
+            resume_port; /* of the agent's listeners at 127.0.0.1 and ::1 for flows that are resumed here; 0: none */
+        __u8 reserved[2];
+        __u64 resume_after; /* bytes of a response behind which it can be resumed elsewhere; 0: none can */
 };
 
 /* Values in the map of VIPs. */
@@ -184,9 +187,56 @@ struct sb_owned {
         __u32 first_byte_us; /* time from the turn to the first byte */
         __u32 head_bytes;    /* 0: the head is not over */
         __u32 via;           /* end of the address of the switch that the flow came by last */
-        __u32 reserved;
+        __u32 insure;        /* KiB from which on the response is insurable, and SB_INSURE_*; 0: not known */
         struct sb_ended ended;
         struct sb_cookies cookies;
+};
+
+/* In sb_owned.insure: the response has been reported as insurable. */
+#define SB_INSURE_REPORTED 0x80000000
+/* Instead of a number: the response is not insurable, or not from here on. */
+#define SB_INSURE_NEVER 0x7fffffff
+/* KiB after which a long response is reported once more: sequence numbers wrap. */
+#define SB_INSURE_AGAIN (1 << 18)
+
+#define SB_INSURED_REQUEST  4096 /* bytes of a request's head; one with more is not resumed */
+#define SB_INSURED_RESPONSE 2048 /* of a response's head */
+
+/* Heads of the last request of a socket, and of its response. */
+struct sb_heads {
+        __u32 request_seq;  /* of the request's first byte */
+        __u16 request_len;  /* bytes of the request without a gap from there on */
+        __u16 response_len; /* bytes of the response's head; 0: unknown */
+        __u8 request[SB_INSURED_REQUEST];
+        __u8 response[SB_INSURED_RESPONSE];
+};
+
+/* A response with which another node could go on, from the node's program to its agent. */
+struct sb_insurable {
+        struct sb_flow flow;
+        __u32 seq;  /* a sequence number of the response's body up to which the client has it */
+        __u64 sent; /* bytes of the response before it */
+        struct sb_owned owned;
+        struct sb_heads heads;
+};
+
+/* The end of such a response. */
+struct sb_insurable_end {
+        struct sb_flow flow;
+        __u32 origin;
+};
+
+/* A response of another node with which this one can go on, from the agent to the node's program. */
+struct sb_insured {
+        __u32 origin;
+        __u32 next;
+        __u32 seq; /* as in struct sb_insurable */
+        __u32 head_bytes;
+        __u64 sent;
+        __u64 bytes; /* of the whole response */
+        __u16 status;
+        __u8 keeps; /* as in sb_owned */
+        __u8 reserved[5];
 };
 
 /* Length of a response, from the node's program to its agent. */

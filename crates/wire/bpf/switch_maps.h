@@ -63,6 +63,8 @@ enum sb_mode {
          * the nodes first.
          */
         SB_MODE_SOUGHT = 5,
+        SB_MODE_RESUMED = 6, /* SB_MODE_REQUESTS, but the node takes no further request: the L7 thread does */
+        SB_MODE_RESUMING = 7, /* about to be resumed: everything goes to the L7 thread */
 };
 
 /*

@@ -46,6 +46,9 @@ impl Handshake {
     }
 }
 
+/// The bits of `sb_flow_state.framing` beside the state.
+const MARKS: u16 = SB_MARK_TUNNEL | SB_MARK_UPGRADING | SB_MARK_RESUMED;
+
 /// What a flow's client sends, as the switch reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stream {
@@ -56,6 +59,8 @@ pub enum Stream {
     Upgrading,
     /// A protocol that is not read.
     Tunnel,
+    /// Requests, of which the flow's node takes none: it goes on with the response of another one.
+    Resumed,
 }
 
 impl Stream {
@@ -65,11 +70,13 @@ impl Stream {
             Stream::Requests => 0,
             Stream::Upgrading => SB_MARK_UPGRADING,
             Stream::Tunnel => SB_MARK_TUNNEL,
+            Stream::Resumed => SB_MARK_RESUMED,
         }
     }
 
     fn from_bits(bits: u16) -> Option<Stream> {
-        [Stream::Requests, Stream::Upgrading, Stream::Tunnel].into_iter().find(|stream| stream.bits() == bits)
+        let all = [Stream::Requests, Stream::Upgrading, Stream::Tunnel, Stream::Resumed];
+        all.into_iter().find(|stream| stream.bits() == bits)
     }
 }
 
@@ -142,8 +149,8 @@ impl FlowState {
     /// The state in this description of a flow.
     pub fn from_wire(said: &sb_flow_state) -> Self {
         let (framing, left) = (u16::from_be(said.framing), u32::from_be(said.left));
-        let stream = Stream::from_bits(framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING));
-        let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
+        let stream = Stream::from_bits(framing & MARKS);
+        let framing = Framing::new(framing & !MARKS, left.into());
         FlowState {
             origin: Seq::from_be(said.origin),
             handshake: Handshake { mss: u16::from_be(said.mss), options: said.options, wscale: said.wscale },

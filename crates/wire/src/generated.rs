@@ -22,9 +22,11 @@ pub const SB_HANDOVER_READ: u32 = 2;
 pub const SB_HANDOVER_LAST: u32 = 4;
 pub const SB_HANDOVER_AGAIN: u32 = 8;
 pub const SB_HANDOVER_AHEAD: u32 = 16;
+pub const SB_HANDOVER_RESUME: u32 = 32;
 pub const SB_RELEASE_ABORT: u32 = 1;
 pub const SB_HELLO_FACTS: u32 = 1;
 pub const SB_HELLO_DRAIN: u32 = 2;
+pub const SB_RESUME_GONE: u32 = 1;
 pub const SB_PROBE_KEPT: u32 = 1;
 pub const SB_FLOWS_LAST: u32 = 1;
 pub const SB_DIRECT_ASK: u32 = 1;
@@ -32,6 +34,7 @@ pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_MARK_TUNNEL: u16 = 16384;
 pub const SB_MARK_UPGRADING: u16 = 8192;
+pub const SB_MARK_RESUMED: u16 = 4096;
 pub const SB_GENERATION_SWITCH_BITS: u32 = 6;
 pub const SB_GENERATION_ATTEMPT_BITS: u32 = 8;
 pub const SB_PAYLOAD_LEN: u32 = 40;
@@ -73,6 +76,11 @@ pub const SB_CODE_LEN: u32 = 8;
 pub const SB_SET_COOKIE_MAX: u32 = 256;
 pub const SB_CHANGED_MAX: u32 = 4;
 pub const SB_HEADS: u32 = 256;
+pub const SB_INSURE_REPORTED: u32 = 2147483648;
+pub const SB_INSURE_NEVER: u32 = 2147483647;
+pub const SB_INSURE_AGAIN: u32 = 262144;
+pub const SB_INSURED_REQUEST: u32 = 4096;
+pub const SB_INSURED_RESPONSE: u32 = 2048;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
@@ -123,6 +131,7 @@ pub enum sb_op {
     SB_OP_SYNC = 9,
     SB_OP_KEEP = 10,
     SB_OP_RESTORE = 11,
+    SB_OP_DEAD = 12,
     SB_OP_DIRECT = 8,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
@@ -142,6 +151,7 @@ pub enum sb_op {
     SB_OP_KEPT = 35,
     SB_OP_RESTORED = 36,
     SB_OP_MOVE = 29,
+    SB_OP_RESUME = 37,
     SB_OP_HEARD = 25,
     SB_OP_GONE = 26,
     SB_OP_TUNNELED = 27,
@@ -233,6 +243,11 @@ pub struct sb_question {
 pub struct sb_move {
     pub flow: sb_flow_state,
     pub target: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_death {
+    pub node: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -472,6 +487,8 @@ pub enum sb_mode {
     SB_MODE_ANSWERED = 3,
     SB_MODE_UPGRADING = 4,
     SB_MODE_SOUGHT = 5,
+    SB_MODE_RESUMED = 6,
+    SB_MODE_RESUMING = 7,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -554,7 +571,9 @@ pub struct sb_node_settings {
     pub is_switch: __u32,
     pub ifindex: __u32,
     pub hidden: __u32,
-    pub reserved: __u32,
+    pub resume_port: __be16,
+    pub reserved: [__u8; 2usize],
+    pub resume_after: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -692,9 +711,64 @@ pub struct sb_owned {
     pub first_byte_us: __u32,
     pub head_bytes: __u32,
     pub via: __u32,
-    pub reserved: __u32,
+    pub insure: __u32,
     pub ended: sb_ended,
     pub cookies: sb_cookies,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_heads {
+    pub request_seq: __u32,
+    pub request_len: __u16,
+    pub response_len: __u16,
+    pub request: [__u8; 4096usize],
+    pub response: [__u8; 2048usize],
+}
+impl Default for sb_heads {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_insurable {
+    pub flow: sb_flow,
+    pub seq: __u32,
+    pub sent: __u64,
+    pub owned: sb_owned,
+    pub heads: sb_heads,
+}
+impl Default for sb_insurable {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_insurable_end {
+    pub flow: sb_flow,
+    pub origin: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_insured {
+    pub origin: __u32,
+    pub next: __u32,
+    pub seq: __u32,
+    pub head_bytes: __u32,
+    pub sent: __u64,
+    pub bytes: __u64,
+    pub status: __u16,
+    pub keeps: __u8,
+    pub reserved: [__u8; 5usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1033,6 +1107,14 @@ pub enum NodeCounter {
     Fact,
     #[doc = "facts for which there was no room"]
     FactLost,
+    #[doc = "responses that another node could go on with, reported to the agent"]
+    Insurable,
+    #[doc = "of these, those for which there was no room"]
+    InsurableLost,
+    #[doc = "flows adopted in the middle of another node's response"]
+    Resumed,
+    #[doc = "adoptions refused: the response under way is unknown, or over"]
+    RefusedNotInsured,
     #[doc = "path MTU messages given to the kernel"]
     Icmp,
     #[doc = "ARP requests for a VIP left to the switch"]
@@ -1098,7 +1180,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 64] = [
+    pub const ALL: [NodeCounter; 68] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1132,6 +1214,10 @@ impl NodeCounter {
         NodeCounter::LostTrack,
         NodeCounter::Fact,
         NodeCounter::FactLost,
+        NodeCounter::Insurable,
+        NodeCounter::InsurableLost,
+        NodeCounter::Resumed,
+        NodeCounter::RefusedNotInsured,
         NodeCounter::Icmp,
         NodeCounter::ArpIgnored,
         NodeCounter::ArpAnnounce,
@@ -1200,6 +1286,10 @@ impl NodeCounter {
             NodeCounter::LostTrack => "lost_track",
             NodeCounter::Fact => "fact",
             NodeCounter::FactLost => "fact_lost",
+            NodeCounter::Insurable => "insurable",
+            NodeCounter::InsurableLost => "insurable_lost",
+            NodeCounter::Resumed => "resumed",
+            NodeCounter::RefusedNotInsured => "refused_not_insured",
             NodeCounter::Icmp => "icmp",
             NodeCounter::ArpIgnored => "arp_ignored",
             NodeCounter::ArpAnnounce => "arp_announce",
@@ -1269,6 +1359,10 @@ impl NodeCounter {
             NodeCounter::LostTrack => "responses whose end cannot be told",
             NodeCounter::Fact => "facts of responses that a switch wants to know",
             NodeCounter::FactLost => "facts for which there was no room",
+            NodeCounter::Insurable => "responses that another node could go on with, reported to the agent",
+            NodeCounter::InsurableLost => "of these, those for which there was no room",
+            NodeCounter::Resumed => "flows adopted in the middle of another node's response",
+            NodeCounter::RefusedNotInsured => "adoptions refused: the response under way is unknown, or over",
             NodeCounter::Icmp => "path MTU messages given to the kernel",
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",
             NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",
@@ -1440,7 +1534,7 @@ pub enum Reason {
     PassedOn = 10,
     #[doc = "RELEASED: the agent has another node take the flow, or goes on with it itself. To a switch the same as NONE."]
     Frozen = 11,
-    #[doc = "UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its `origin`."]
+    #[doc = "UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its `origin`. REFUSED: the client has the whole response that was to be resumed."]
     Served = 12,
     #[doc = "REFUSED: the node has released the flow for another adoption, or promised or declined one."]
     Outdated = 13,
@@ -1471,7 +1565,7 @@ impl Reason {
 }
 
 impl sb_op {
-    pub const ALL: [sb_op; 32] = [
+    pub const ALL: [sb_op; 34] = [
         sb_op::SB_OP_ADOPT,
         sb_op::SB_OP_FORWARD,
         sb_op::SB_OP_RELEASE,
@@ -1482,6 +1576,7 @@ impl sb_op {
         sb_op::SB_OP_SYNC,
         sb_op::SB_OP_KEEP,
         sb_op::SB_OP_RESTORE,
+        sb_op::SB_OP_DEAD,
         sb_op::SB_OP_DIRECT,
         sb_op::SB_OP_ADOPTED,
         sb_op::SB_OP_REFUSED,
@@ -1501,6 +1596,7 @@ impl sb_op {
         sb_op::SB_OP_KEPT,
         sb_op::SB_OP_RESTORED,
         sb_op::SB_OP_MOVE,
+        sb_op::SB_OP_RESUME,
         sb_op::SB_OP_HEARD,
         sb_op::SB_OP_GONE,
         sb_op::SB_OP_TUNNELED,

@@ -31,6 +31,7 @@ members!(
     sb_confirmed,
     sb_question,
     sb_move,
+    sb_death,
     sb_kept,
     sb_numbered,
     sb_hello,

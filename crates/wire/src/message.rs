@@ -88,6 +88,8 @@ pub enum ToNode {
         /// Share of the listener's accept queue up to which to adopt, in percent; 0: no limit.
         queue_share: u8,
     },
+    /// Adopt the flow, of which the packet has no data: the node goes on with a response.
+    Resume,
     /// One more packet of a flow that the node owns.
     Forward(Reading),
     /// Confirm up to where the flow's data has arrived. Missing data is taken as with [`ToNode::Forward`].
@@ -119,7 +121,7 @@ impl ToNode {
     /// Its operation.
     pub fn op(&self) -> sb_op {
         match self {
-            ToNode::Adopt { .. } => sb_op::SB_OP_ADOPT,
+            ToNode::Adopt { .. } | ToNode::Resume => sb_op::SB_OP_ADOPT,
             ToNode::Forward(_) => sb_op::SB_OP_FORWARD,
             ToNode::Confirm(_) => sb_op::SB_OP_CONFIRM,
             ToNode::Release { .. } => sb_op::SB_OP_RELEASE,
@@ -140,6 +142,7 @@ impl ToNode {
             |next: Generation| op.saying(&sb_question { flow: state, next_generation: next.to_be() });
         let (flags, option) = match *self {
             ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), handover(head, queue_share)),
+            ToNode::Resume => (SB_HANDOVER_RESUME, handover(0, 0)),
             ToNode::Forward(reading) | ToNode::Confirm(reading) => {
                 (reading.flags(), handover(reading.boundary(), 0))
             }
@@ -158,6 +161,7 @@ impl ToNode {
         let boundary = u16::from_be(said.boundary);
         let next = || Generation::from_be(option.said::<sb_question>().next_generation);
         Some(match sb_op::from_number(option.op)? {
+            sb_op::SB_OP_ADOPT if flags & SB_HANDOVER_RESUME != 0 => ToNode::Resume,
             sb_op::SB_OP_ADOPT => ToNode::Adopt {
                 head: boundary,
                 recovery: Recovery::read(flags),
@@ -208,6 +212,11 @@ pub enum ToAgent {
         /// A number that the answer repeats.
         nonce: u64,
     },
+    /// Another node is dead.
+    Dead {
+        /// The [`pool_id`](crate::report::pool_id) of its name.
+        node: u32,
+    },
 }
 
 impl ToAgent {
@@ -216,6 +225,7 @@ impl ToAgent {
         match self {
             ToAgent::Hello { .. } => sb_op::SB_OP_HELLO,
             ToAgent::Sync { .. } => sb_op::SB_OP_SYNC,
+            ToAgent::Dead { .. } => sb_op::SB_OP_DEAD,
         }
     }
 
@@ -236,6 +246,7 @@ impl ToAgent {
                 let hello = sb_hello { taken, newest, reserved: [0; 3], listed, order, own };
                 sb_option { flags: flags as u8, ..blank.saying(&hello) }
             }
+            ToAgent::Dead { node } => blank.saying(&sb_death { node: node.to_be() }),
             ToAgent::Sync { nonce } => blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock: [0; 2] }),
         }
     }
@@ -253,6 +264,7 @@ impl ToAgent {
                 let (heard, listed, own) = (numbers(taken), numbers(listed), SwitchSelf::from_wire(&own));
                 ToAgent::Hello { facts, heard, newest, listed, order, own }
             }
+            sb_op::SB_OP_DEAD => ToAgent::Dead { node: u32::from_be(option.said::<sb_death>().node) },
             sb_op::SB_OP_SYNC => ToAgent::Sync { nonce: u64::from_be_bytes(option.said::<sb_sync>().nonce) },
             _ => return None,
         })
@@ -350,6 +362,17 @@ pub enum FromNode {
         /// The state of the flow for the new node.
         state: FlowState,
     },
+    /// The node can go on with the response under way on another one's flow.
+    Resume {
+        /// The [`pool_id`](crate::report::pool_id) of that node's name.
+        of: u32,
+        /// That node lives, but not its server.
+        gone: bool,
+        /// The state of the flow at that node.
+        state: FlowState,
+        /// A sequence number of the response up to which the client has it.
+        has: Seq,
+    },
     /// The state of a listener.
     Report(Report),
     /// The length of a response.
@@ -429,6 +452,12 @@ impl FromNode {
                 target: u32::from_be(option.said::<sb_move>().target),
                 state: FlowState::read(option),
             },
+            sb_op::SB_OP_RESUME => FromNode::Resume {
+                of: u32::from_be(option.said::<sb_move>().target),
+                gone: u32::from(option.flags) & SB_RESUME_GONE != 0,
+                state: FlowState::read(option),
+                has: view.ack,
+            },
             sb_op::SB_OP_KEPT => FromNode::Kept { state: FlowState::read(option), end: end() },
             sb_op::SB_OP_RESTORED => FromNode::Restored { state: FlowState::read(option), end: end() },
             sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option)),
@@ -458,6 +487,7 @@ impl FromNode {
             FromNode::Unowned { .. } | FromNode::Lacks { .. } => sb_op::SB_OP_UNOWNED,
             FromNode::Confirmed { .. } => sb_op::SB_OP_CONFIRMED,
             FromNode::Move { .. } => sb_op::SB_OP_MOVE,
+            FromNode::Resume { .. } => sb_op::SB_OP_RESUME,
             FromNode::Kept { .. } => sb_op::SB_OP_KEPT,
             FromNode::Restored { .. } => sb_op::SB_OP_RESTORED,
             FromNode::Report(_) => sb_op::SB_OP_REPORT,
@@ -511,6 +541,10 @@ impl FromNode {
             FromNode::Move { target, state } => {
                 blank.saying(&sb_move { flow: state.to_wire(), target: target.to_be() })
             }
+            FromNode::Resume { of, gone, state, .. } => sb_option {
+                flags: if gone { SB_RESUME_GONE as u8 } else { 0 },
+                ..blank.saying(&sb_move { flow: state.to_wire(), target: of.to_be() })
+            },
             FromNode::Report(report) => report.option(),
             FromNode::Sized { path, bytes } => {
                 blank.saying(&sb_size { bytes: bytes.to_be(), path: path.to_be(), reserved: [0; 2] })

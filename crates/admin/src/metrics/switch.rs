@@ -251,7 +251,7 @@ fn of_listener(
 type Count = (&'static str, &'static str, fn(&DispatchCounts) -> u64);
 
 /// Counters of the dispatcher without labels.
-const DISPATCH_COUNTS: [Count; 24] = [
+const DISPATCH_COUNTS: [Count; 26] = [
     ("resent", "Handoff packets sent again", |counts| counts.resent),
     ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |counts| {
         counts.acknowledged
@@ -281,6 +281,8 @@ const DISPATCH_COUNTS: [Count; 24] = [
     ("waited", "Requests that had to wait for a node with room", |counts| counts.waited),
     ("turned_away", "Requests answered 503 because too many waited", |counts| counts.turned_away),
     ("moved", "Connections that a node has given to another one, in the middle", |counts| counts.moved),
+    ("resumed", "Responses of dead nodes that other nodes go on with", |counts| counts.resumed),
+    ("not_resumed", "Responses of dead nodes that were to go on, and did not", |counts| counts.not_resumed),
     ("passed_on", "Adoptions that a node passed on to their second candidate", |counts| counts.passed_on),
     ("reports", "Reports of nodes", |counts| counts.reports),
     ("taken_back", "Idle connections taken from nodes that drain", |counts| counts.taken_back),

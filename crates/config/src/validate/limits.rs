@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use crate::limits::{
-    self, BODY, CAP, Caps, FIELDS, FLOWS, HEAD, HEAD_TIMEOUT, HELD, Limits, STREAMS, TlsLimits, WAIT_TIMEOUT,
-    WAITING,
+    self, BODY, CAP, Caps, FIELDS, FLOWS, HEAD, HEAD_TIMEOUT, HELD, Limits, RESUME_AFTER, STREAMS, TlsLimits,
+    WAIT_TIMEOUT, WAITING,
 };
 use crate::mistakes::{Mistakes, Text};
 use crate::{raw, syntax};
@@ -30,6 +30,9 @@ impl Mistakes {
             held: self.memory("held", &file.held, HELD, default.held),
             flows: self.number_or("flows", &file.flows, FLOWS, default.flows),
             node_flows: self.number_or("node_flows", &file.node_flows, FLOWS, default.node_flows),
+            resume_after: self
+                .size("resume_after", &file.resume_after, RESUME_AFTER)
+                .unwrap_or(default.resume_after),
             tls: self.tls_limits(file, default.tls),
         };
         // A default in the place of a wrong value would be compared with what the user never meant it for.

@@ -8,7 +8,7 @@ use switchback_wire::report::pool_id;
 use crate::mistakes::{Mistakes, Names};
 use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
 use crate::raw::Spanned;
-use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, raw, syntax};
+use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, Resume, raw, syntax};
 
 impl Mistakes {
     /// Reports name pools by an id in place of the name, so two pools must not share one.
@@ -37,6 +37,8 @@ impl Mistakes {
         let balance = pool.balance.as_ref();
         let balance =
             balance.and_then(|balance| self.one_of("balance", balance, Balance::ALL, Balance::name));
+        let resume = pool.resume.as_ref();
+        let resume = resume.and_then(|resume| self.one_of("resume", resume, Resume::ALL, Resume::name));
         let hash = pool.hash.as_ref().and_then(|hash| self.take(hash, syntax::hash_key(hash.get_ref())));
         let slow_start = self.time("slow_start", &pool.slow_start, SLOW_START, Duration::ZERO);
         let limit = pool.queue_limit.as_ref();
@@ -71,6 +73,7 @@ impl Mistakes {
             second_candidate: pool.second_candidate,
             delegate,
             health,
+            resume: resume.unwrap_or(Resume::Off),
             persistence,
         })
     }

@@ -8,7 +8,7 @@ use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
     Admin, Balance, Certificate, ClientAddress, HandOver, HashKey, Model, PersistenceMode, Pool, Protocol,
-    Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
+    Resume, Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
 };
 
 impl Mistakes {
@@ -197,6 +197,10 @@ impl Mistakes {
         }
         if let Some(place) = &file.delegate {
             self.at(place, format!("delegate {whose}, leave the line out"));
+        }
+        if let (Some(place), true) = (&file.resume, pool.resume != Resume::Off) {
+            let off = Resume::Off;
+            self.at(place, format!("resume \"{}\" {whose}, allowed is resume \"{off}\"", pool.resume));
         }
         let (Some(file), Some(persistence)) = (&file.persistence, &pool.persistence) else { return };
         match (&persistence.mode, &file.hash) {

@@ -9,6 +9,7 @@ mod delivering;
 mod outcomes;
 mod patience;
 mod releasing;
+mod resuming;
 mod seeking;
 mod transitions;
 
@@ -33,6 +34,7 @@ pub use crowded::Crowded;
 pub use delivering::Delivering;
 pub use patience::Patience;
 pub use releasing::{Refusal, Releasing, Then};
+pub use resuming::Resuming;
 pub use seeking::Seeking;
 
 /// What happens to a pending flow.
@@ -74,6 +76,8 @@ pub enum Event<'a> {
         /// The node keeps data of the client.
         keeps: bool,
     },
+    /// The client has sent a packet, of which the data is held.
+    Heard(&'a HeldPacket),
     /// A node gives back a packet that it has kept.
     Restored {
         /// That node.
@@ -102,6 +106,8 @@ pub enum State {
     Asking(Asking),
     /// Room at a node.
     Crowded(Crowded),
+    /// The client to say what it has of a response, and then ADOPTED from the node that goes on with that.
+    Resuming(Resuming),
     /// Nothing: the flow is not pending.
     Over,
 }
@@ -119,6 +125,7 @@ impl State {
             State::Delivering(state) => state.on(event, connection, world),
             State::Asking(state) => state.on(event, connection, world),
             State::Crowded(state) => state.on(event, connection, world),
+            State::Resuming(state) => state.on(event, connection, world),
             State::Over => State::Over,
         };
         debug_assert!(transitions::is_listed(from, what, next.name()), "{from}, {what}: {}", next.name());
@@ -155,6 +162,7 @@ impl State {
             State::Delivering(state) => state.patience.due,
             State::Asking(state) => state.patience.due,
             State::Crowded(state) => state.due,
+            State::Resuming(state) => state.due(),
             State::Over => Duration::ZERO,
         }
     }
@@ -183,7 +191,11 @@ impl State {
 
     /// A node has been asked something, and has not answered.
     pub fn waits_for_node(&self) -> bool {
-        matches!(self, State::Releasing(_) | State::Adopting(_) | State::Delivering(_) | State::Asking(_))
+        match self {
+            State::Releasing(_) | State::Adopting(_) | State::Delivering(_) | State::Asking(_) => true,
+            State::Resuming(state) => state.waits_for_node(),
+            _ => false,
+        }
     }
 
     /// Nothing is known of the flow before its nodes answer.

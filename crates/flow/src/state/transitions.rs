@@ -14,6 +14,7 @@ impl State {
             State::Delivering(_) => "Delivering",
             State::Asking(_) => "Asking",
             State::Crowded(_) => "Crowded",
+            State::Resuming(_) => "Resuming",
             State::Over => "Over",
         }
     }
@@ -29,6 +30,7 @@ impl Event<'_> {
             Event::Owned { .. } => "OWNED",
             Event::Unowned { .. } => "UNOWNED",
             Event::Restored { .. } => "RESTORED",
+            Event::Heard(_) => "acknowledgment",
             Event::Reply(FromNode::Adopted { .. }) => "ADOPTED",
             Event::Reply(FromNode::Refused { .. }) => "REFUSED",
             Event::Reply(FromNode::Released { .. }) => "RELEASED",
@@ -53,7 +55,7 @@ const ANY: &[&str] =
     &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
 
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
-pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
+pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 33] = [
     ("Assembling", "data", READ),
     ("Assembling", "deadline", &["Seeking", "Releasing", "Over"]),
     ("Assembling", "CONFIRMED", READ_ON),
@@ -83,6 +85,10 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Asking", "UNREAD", READ_ON),
     ("Crowded", "deadline", CHOOSE),
     ("Crowded", "OWNED", READ),
+    ("Resuming", "deadline", &["Over"]),
+    ("Resuming", "ADOPTED", READ_ON),
+    ("Resuming", "REFUSED", READ_ON),
+    ("Resuming", "OWNED", READ),
 ];
 
 /// Whether the table has the transition.

@@ -22,6 +22,7 @@ mod outlive;
 mod over;
 mod owned;
 mod queue;
+mod resume;
 mod second;
 mod stalled;
 mod versions;

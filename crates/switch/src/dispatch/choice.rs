@@ -23,6 +23,9 @@ impl Dispatcher {
         entry: &Entry,
         choice: Option<NodeId>,
     ) -> Next {
+        if entry.is_resumed() {
+            return Next::Leaves(None);
+        }
         let next = match &request.session {
             Some(session) => self.next_of_session(at, request.group, session, entry.node),
             None => self.next_by_policy(at, request, entry.node, choice),

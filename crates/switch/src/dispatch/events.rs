@@ -50,7 +50,10 @@ impl Dispatcher {
             self.forward_old_data(flow, &pending.connection, pending.in_delivery(), &held);
             if self.has_room(at, flow, &mut pending, &held) {
                 pending.hold(&held);
-                self.on_data(at, flow, pending, &view);
+                match pending.state {
+                    State::Resuming(_) => self.step(at, flow, pending, Event::Heard(&held)),
+                    _ => self.on_data(at, flow, pending, &view),
+                }
                 return;
             }
         }

@@ -20,6 +20,7 @@ mod path_mtu;
 pub(crate) mod pending;
 mod recent;
 mod replies;
+mod resuming;
 pub(crate) mod seeking;
 mod stats;
 #[cfg(test)]
@@ -236,6 +237,7 @@ impl Dispatcher {
     /// for its clock.
     pub fn ask_for_reports(&mut self) {
         self.give_up_lists();
+        self.tell_deaths(self.now);
         for id in self.plan.ids() {
             self.plan.forget_challenge(id);
             self.ask_for_clock(id);
@@ -463,6 +465,12 @@ impl Dispatcher {
         let mut entry = self.entry_of(flow, recorded);
         let pending =
             self.pending.take(flow).filter(|pending| pending.connection.entry.origin == entry.origin);
+        if pending.is_none() && entry.is_resuming() {
+            // The process that was about to have the response resumed is gone, or has given up.
+            self.forget_in_doubt(flow, entry.origin);
+            self.ask_about_unknown(at, flow, packet, &view);
+            return;
+        }
         if let Some(pending) = pending {
             if pending.connection.has_node() && recorded.is_held() {
                 // A late copy of the first packet has created an entry again.

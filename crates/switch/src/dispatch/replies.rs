@@ -10,6 +10,7 @@ use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, address_from, sb_flow, sb_record};
 
 use super::pending::Pending;
+use super::resuming::Offer;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
@@ -53,6 +54,9 @@ impl Dispatcher {
             FromNode::Kept { state, end } => self.on_kept(at, flow, node, &state, (view.seq, end)),
             FromNode::Restored { state, end } => self.on_restored(at, flow, node, (&state, end), packet),
             FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
+            FromNode::Resume { of, gone, state, has } => {
+                self.on_resume(at, flow, node, &Offer { of, gone, state: &state, has }, &view);
+            }
             // The program handles the ones that arrive from the network.
             FromNode::Closed(state) => self.forget(flow, state.origin),
             _ => self.on_reply(at, flow, (node, origin()), message, packet, view),

@@ -89,6 +89,8 @@ impl Stats {
             Count::PassedOn => self.passed_on += 1,
             Count::CookiesIgnored(number) => self.cookies_ignored += u64::from(number),
             Count::RequestRefused(reply) => self.refused_request(reply),
+            Count::Resumed => self.resumed += 1,
+            Count::NotResumed => self.not_resumed += 1,
             Count::Refused(node) => self.node(node).refused += 1,
             Count::Released(node) => self.node(node).released += 1,
         }

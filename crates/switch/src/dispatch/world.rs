@@ -154,6 +154,10 @@ impl World for FlowWorld<'_> {
         self.dispatcher.forget(self.flow, origin);
     }
 
+    fn forget_in_doubt(&mut self, origin: Seq) {
+        self.dispatcher.forget_in_doubt(self.flow, origin);
+    }
+
     fn reset(&mut self, origin: Seq, seq: Seq) {
         self.dispatcher.reset(self.flow, origin, seq);
     }
@@ -204,6 +208,10 @@ impl World for FlowWorld<'_> {
             known.adopted(node, queue, self.at.now);
             self.dispatcher.admit(self.at, group, node);
         }
+    }
+
+    fn resumed(&mut self, after: &Entry) {
+        self.dispatcher.note_resumed(self.flow, after);
     }
 
     fn refused(&mut self, group: usize, node: NodeId, reason: Option<Reason>, queue: Queue) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use switchback_access_log::Ended;
+use switchback_flow::destination::Chosen;
 use switchback_wire::facts::Fact;
 use switchback_wire::{Seq, sb_flow};
 
@@ -80,6 +81,13 @@ impl Join {
                 if let Some(connection) = find(&mut self.flows, &(flow, origin)) {
                     connection.over = Some(Ended::BySwitch);
                     self.waiting.push_back((now, (flow, origin)));
+                }
+            }
+            Observation::Resumed { flow, origin, node, number } => {
+                let connection = find(&mut self.flows, &(flow, origin));
+                if let Some(last) = connection.and_then(|connection| connection.given.back_mut()) {
+                    (last.node, last.number, last.chosen) = (node, number, Chosen::Resumed);
+                    last.tries += 1;
                 }
             }
             Observation::Lost(_) => {}
@@ -319,7 +327,6 @@ mod tests {
     use switchback_wire::facts::End;
 
     use super::*;
-    use crate::observe::Chosen;
 
     const NODE: NodeId = NodeId(5);
     const OTHER: NodeId = NodeId(6);

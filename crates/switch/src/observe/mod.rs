@@ -50,6 +50,17 @@ pub enum Observation {
         /// Sequence number of the connection's first byte.
         origin: Seq,
     },
+    /// The response to the connection's last request goes on at this node.
+    Resumed {
+        /// The connection.
+        flow: sb_flow,
+        /// Sequence number of the connection's first byte.
+        origin: Seq,
+        /// The node.
+        node: NodeId,
+        /// Number of the request at that node.
+        number: u16,
+    },
     /// A node reported a response.
     Fact {
         /// The node.
@@ -68,7 +79,10 @@ impl Observation {
             Observation::Forwarded(RequestForwarded { asked, .. })
             | Observation::Answered { asked, .. }
             | Observation::Abandoned(asked) => &asked.head,
-            Observation::Reset { .. } | Observation::Fact { .. } | Observation::Lost(_) => &[],
+            Observation::Reset { .. }
+            | Observation::Resumed { .. }
+            | Observation::Fact { .. }
+            | Observation::Lost(_) => &[],
         }
     }
 }
@@ -112,6 +126,7 @@ fn word(chosen: Chosen) -> &'static str {
         Chosen::Policy => "policy",
         Chosen::Session => "session",
         Chosen::Second => "second-candidate",
+        Chosen::Resumed => "resumed",
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::header::{Entry, Header};
 
 /// Names of the page's blocks: structures and enums by their own names, and tables of other kinds.
-pub const BLOCKS: [&str; 28] = [
+pub const BLOCKS: [&str; 29] = [
     "operations",
     "flags",
     "reasons",
@@ -17,6 +17,7 @@ pub const BLOCKS: [&str; 28] = [
     "struct sb_outcome",
     "struct sb_confirmed",
     "struct sb_move",
+    "struct sb_death",
     "struct sb_kept",
     "struct sb_hello",
     "struct sb_sync",

@@ -26,9 +26,9 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    read_from, sb_adopting, sb_closed, sb_flow, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
-    sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
-    sb_sized, sb_stalled,
+    read_from, sb_adopting, sb_closed, sb_flow, sb_insurable, sb_insurable_end, sb_insured, sb_key,
+    sb_listed, sb_listening_switch, sb_load, sb_network, sb_node_clients, sb_node_settings, sb_owned,
+    sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -276,8 +276,29 @@ impl Bench {
             is_switch: 0,
             ifindex: LOOPBACK,
             hidden: 0,
-            reserved: 0,
+            ..Default::default()
         }
+    }
+
+    /// Responses are insurable from so many bytes on, and the agent listens for resumed flows at this port.
+    pub fn resume(&self, after: u64, port: u16) {
+        let settings = self.settings(NODE[0], false);
+        self.write_settings(&sb_node_settings { resume_after: after, resume_port: port.to_be(), ..settings });
+    }
+
+    /// Reports of insurable responses, and of their ends.
+    pub fn insurable(&self) -> (Vec<sb_insurable>, Vec<sb_insurable_end>) {
+        let records = Self::read_ring(&self.skel.maps.insurable);
+        let ends = records.iter().filter(|record| record.len() == size_of::<sb_insurable_end>());
+        (
+            records.iter().filter_map(|record| read_from(record)).collect(),
+            ends.filter_map(|record| read_from(record)).collect(),
+        )
+    }
+
+    /// Another node's response with which this one can go on.
+    pub fn insure(&self, flow: &sb_flow, response: &sb_insured) {
+        self.skel.maps.insured.update(bytes_of(flow), bytes_of(response), MapFlags::ANY).unwrap();
     }
 
     /// Sets whether the node is hidden.

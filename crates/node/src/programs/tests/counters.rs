@@ -1,6 +1,7 @@
 //! Every counter counts its event, once.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use NodeCounter::*;
@@ -15,6 +16,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::clients;
 use super::frames::*;
+use super::resume;
 use super::stalled::close_window;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -324,6 +326,35 @@ impl Flows<'_> {
             LostTrack => {
                 let known = self.next();
                 self.leave(&known, &known.owned(), RESPONSE);
+            }
+            Insurable => {
+                let _egress = bench.attach_egress(LOOPBACK);
+                bench.resume(2000, 0);
+                resume::long_response(bench, &mut self.of_ipv4());
+                bench.be(NODE[0]);
+            }
+            InsurableLost => {
+                let _egress = bench.attach_egress(LOOPBACK);
+                bench.resume(2000, 0);
+                while bench.counter(InsurableLost) == 0 {
+                    resume::long_response(bench, &mut self.of_ipv4());
+                }
+                bench.be(NODE[0]);
+            }
+            Resumed => {
+                let agent = TcpListener::bind("[::1]:0").expect("an address of this machine");
+                let agent4 = TcpListener::bind("127.0.0.1:0").expect("an address of this machine");
+                let known = self.next();
+                let listener = if known.flow.vip().is_ipv6() { agent } else { agent4 };
+                bench.resume(2000, listener.local_addr().expect("it listens").port());
+                bench.insure(&known.flow, &resume::insured(&known));
+                bench.send(&resume::resume(&known));
+                listener.accept().expect("the flow");
+                bench.be(NODE[0]);
+            }
+            RefusedNotInsured => {
+                let known = self.next();
+                bench.ingress(&to_us(&resume::resume(&known)), 0);
             }
             Icmp => {
                 let known = self.answered();

@@ -374,7 +374,10 @@ fn unreached(bench: &Bench) -> Vec<NodeCounter> {
     let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
     // Hidden nodes, nodes that are switches, and late copies have tests of their own.
     let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled];
-    let has_tests = |counter: &NodeCounter| other.contains(counter) || of_clients.contains(counter);
+    // Only packets of a socket are of a response that can be resumed.
+    let of_sockets = [Insurable, InsurableLost];
+    let tested = [&of_clients[..], &other, &of_sockets].concat();
+    let has_tests = |counter: &NodeCounter| tested.contains(counter);
     let all = NodeCounter::ALL.into_iter();
     all.filter(|counter| !has_tests(counter) && bench.counter(*counter) == 0).collect()
 }

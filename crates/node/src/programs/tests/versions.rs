@@ -59,8 +59,12 @@ fn what_a_later_switch_adds_within_a_version_is_ignored() {
     alone(|| {
         let bench = Bench::new();
         let mut known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
-        let of_handovers =
-            SB_HANDOVER_REQUEST | SB_HANDOVER_READ | SB_HANDOVER_LAST | SB_HANDOVER_AGAIN | SB_HANDOVER_AHEAD;
+        let of_handovers = SB_HANDOVER_REQUEST
+            | SB_HANDOVER_READ
+            | SB_HANDOVER_LAST
+            | SB_HANDOVER_AGAIN
+            | SB_HANDOVER_AHEAD
+            | SB_HANDOVER_RESUME;
         let adopt = with_more(known.option(SB_OP_ADOPT), of_handovers)
             .with(|said: &mut sb_handover| said.reserved = 0xff);
         known.socket = Some(bench.adopt(&known.hand_over(adopt, REQUEST), &known.flow));

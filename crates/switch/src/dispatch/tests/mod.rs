@@ -14,6 +14,7 @@ mod nodes;
 mod observed;
 mod path_mtu;
 mod random;
+mod resumed;
 mod sessions;
 mod sought;
 mod split;

@@ -278,7 +278,7 @@ impl World {
                 None => true,
             }
         } else {
-            entry.is_answered()
+            entry.is_answered() || entry.is_resuming()
         };
         if to_l7 {
             if reads {
@@ -315,7 +315,7 @@ impl World {
             let all = !view.end_seq().after(moved.mark.next);
             return all.then_some((moved, (SB_HANDOVER_READ as u8, offset as u16)));
         }
-        if !self.express || offset != 0 || !entry.has_requests() {
+        if !self.express || offset != 0 || !entry.has_requests() || entry.is_resumed() {
             return None;
         }
         let data = &packet[view.data..view.end];

@@ -35,6 +35,7 @@ fn said(world: &mut World) -> Vec<String> {
         }
         Observation::Abandoned(asked) => format!("{} bytes abandoned", asked.head.len()),
         Observation::Reset { origin, .. } => format!("{} reset", origin == ORIGIN),
+        Observation::Resumed { node, number, .. } => format!("resumed as {number} by {node}"),
         Observation::Fact { node, fact } => format!("fact {} of {node}", fact.request),
         Observation::Lost(lost) => format!("{lost} lost"),
     };

@@ -1,0 +1,186 @@
+//! The flow's node is dead in the middle of a response, and another node can go on with it.
+//!
+//! It goes on behind what the client has, which only the client knows: what it said last may have been lost. So it is asked
+//! by a byte that it has had already, which it answers with an acknowledgment (RFC 9293 section 3.10.7.4) and its window.
+//! That packet is what the new node adopts the flow from.
+
+use std::num::Wrapping;
+use std::time::Duration;
+
+use switchback_wire::flow_state::Stream;
+use switchback_wire::generation::Generation;
+use switchback_wire::message::{FromNode, ToNode};
+use switchback_wire::packet::{flags, segment, set_window, timestamps};
+use switchback_wire::{Reason, SB_WINDOW, Seq, sb_session};
+
+use super::patience::Patience;
+use super::{Assembling, Event, State};
+use crate::NodeId;
+use crate::connection::Connection;
+use crate::entry::{Entry, Mode};
+use crate::held::HeldPacket;
+use crate::world::{Count, World};
+
+/// The client is asked again after this time, which doubles.
+const FIRST_QUESTION: Duration = Duration::from_millis(50);
+/// The longest time between two questions to the client.
+const LAST_QUESTION: Duration = Duration::from_secs(1);
+/// Time after which a client that does not answer is given up.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// Waits for the client's acknowledgment, and then for ADOPTED.
+#[derive(Debug)]
+pub struct Resuming {
+    /// The node that can go on.
+    heir: NodeId,
+    /// The flow's entry at the node that is gone.
+    before: Entry,
+    /// Up to here the client has the response.
+    has: Seq,
+    since: Duration,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The client is asked again at `due`.
+    Client { due: Duration, interval: Duration },
+    /// The heir has been given this packet.
+    Heir { adoption: HeldPacket, patience: Patience },
+}
+
+impl Resuming {
+    /// Asks the client of the flow what it has.
+    pub fn begin(heir: NodeId, has: Seq, connection: &mut Connection, world: &mut dyn World) -> State {
+        let before = connection.entry;
+        connection.entry.mode = Mode::Resuming;
+        world.set_entry(&connection.entry);
+        let now = world.now();
+        let step = Step::Client { due: now + FIRST_QUESTION, interval: FIRST_QUESTION };
+        let state = Resuming { heir, before, has, since: now, step };
+        state.ask_client(connection, world);
+        State::Resuming(state)
+    }
+
+    /// Whether another heir has to go on.
+    pub fn is_without_heir(&self, is_dead: impl FnOnce(NodeId) -> bool) -> bool {
+        is_dead(self.heir)
+    }
+
+    /// The flow's entry at the node that is gone.
+    pub fn before(&self) -> &Entry {
+        &self.before
+    }
+
+    /// When it has waited long enough.
+    pub(super) fn due(&self) -> Duration {
+        match &self.step {
+            Step::Client { due, .. } => *due,
+            Step::Heir { patience, .. } => patience.due,
+        }
+    }
+
+    /// A node has been asked.
+    pub(super) fn waits_for_node(&self) -> bool {
+        matches!(self.step, Step::Heir { .. })
+    }
+
+    /// Sends the last byte that the client has acknowledged once more, with any content: a client that has timestamps
+    /// drops it for its TSval (RFC 7323 section 5.3), any other for its sequence number.
+    fn ask_client(&self, connection: &Connection, world: &mut dyn World) {
+        let numbers = (self.has - 1u32, connection.entry.mark.next);
+        let times = connection.entry.handshake.has_timestamps().then_some((0, 0));
+        let mut packet = segment(world.flow(), false, numbers, flags::ACK, times, b"?");
+        let window = SB_WINDOW >> connection.entry.handshake.own_scale();
+        set_window(&mut packet, window as u16);
+        world.to_client(&packet);
+    }
+
+    fn ask_heir(adoption: &HeldPacket, connection: &Connection, world: &mut dyn World) {
+        world.send(ToNode::Resume, &connection.entry, (&adoption.view, &adoption.bytes));
+    }
+
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
+        match event {
+            Event::Heard(packet) => self.on_heard(packet, connection, world),
+            Event::Deadline => self.on_deadline(connection, world),
+            Event::Reply(FromNode::Adopted { .. }) if self.waits_for_node() => {
+                world.count(Count::Resumed);
+                world.resumed(&connection.entry);
+                world.set_entry(&connection.entry);
+                Assembling::new(world.now()).advance(connection, world)
+            }
+            Event::Reply(FromNode::Refused { reason, generation, .. })
+                if self.waits_for_node() && generation == connection.entry.generation =>
+            {
+                self.on_refused(reason, connection, world)
+            }
+            _ => State::Resuming(self),
+        }
+    }
+
+    fn on_heard(mut self, packet: &HeldPacket, connection: &mut Connection, world: &mut dyn World) -> State {
+        let next = connection.entry.mark.next;
+        let is_of_response = !packet.view.ack.before(self.has) && !packet.view.seq.before(next);
+        if self.waits_for_node() || !is_of_response || packet.view.flags & flags::ACK == 0 {
+            return State::Resuming(self);
+        }
+        let times = timestamps(&packet.bytes, &packet.view);
+        let mut bytes = segment(world.flow(), true, (next, packet.view.ack), flags::ACK, times, &[]);
+        set_window(&mut bytes, packet.window());
+        let Some(adoption) = HeldPacket::new(&bytes) else { return State::Resuming(self) };
+        let last = match connection.entry.generation {
+            Generation::NONE => Generation::first(world.rank().number),
+            last => last.successor(world.rank().number),
+        };
+        connection.entry.node = self.heir;
+        connection.entry.mode = Mode::AtNode(Stream::Resumed);
+        connection.entry.generation = last.next_attempt();
+        connection.entry.mark.requests = Wrapping(1);
+        connection.entry.mark.begins = next;
+        connection.entry.mark.session = sb_session::default();
+        Self::ask_heir(&adoption, connection, world);
+        self.step = Step::Heir { adoption, patience: Patience::new(world.now()) };
+        State::Resuming(self)
+    }
+
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
+        let now = world.now();
+        match &mut self.step {
+            Step::Client { .. } if now.saturating_sub(self.since) >= SILENT => {
+                world.count(Count::NotResumed);
+                world.forget_in_doubt(connection.entry.origin);
+                return State::Over;
+            }
+            Step::Client { due, interval } => {
+                *interval = LAST_QUESTION.min(*interval * 2);
+                *due = now + *interval;
+                self.ask_client(connection, world);
+            }
+            Step::Heir { adoption, patience } => {
+                if !patience.try_again(now, world.is_dead(self.heir)) && !patience.try_on(now) {
+                    return fail(connection, world);
+                }
+                world.count(Count::Resent);
+                Self::ask_heir(adoption, connection, world);
+            }
+        }
+        State::Resuming(self)
+    }
+
+    fn on_refused(self, reason: Option<Reason>, connection: &mut Connection, world: &mut dyn World) -> State {
+        if reason != Some(Reason::Served) {
+            return fail(connection, world);
+        }
+        // The client has all of the response: its next request is one of an idle flow whose node is dead.
+        connection.entry = self.before;
+        world.set_entry(&connection.entry);
+        Assembling::new(world.now()).advance(connection, world)
+    }
+}
+
+/// No node can go on.
+fn fail(connection: &Connection, world: &mut dyn World) -> State {
+    world.count(Count::NotResumed);
+    world.give_up(connection)
+}

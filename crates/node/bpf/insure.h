@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What another node needs to go on with a response of this one (docs/decisions/0050). The heads of a request and of its
+ * response are kept with the socket; when enough of the response has been sent, the agent gets them.
+ */
+#ifndef NODE_INSURE_H
+#define NODE_INSURE_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "framing.h"
+#include "handoff.h"
+#include "kernel.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "socket.h"
+
+/* Bytes of a response behind which it is insurable; 0: responses are not. */
+static __always_inline __u64 resume_after(void)
+{
+        struct sb_node_settings *s;
+        __u32 zero = 0;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        return s ? s->resume_after : 0;
+}
+
+/*
+ * Keeps a packet's data, if it begins a request or goes on with the head of one. Of a head there is room for two packets,
+ * each in a half of its own as far as the verifier knows; the response to a request with a longer one is not insured.
+ */
+static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *h)
+{
+        const int begins = h->option.op == SB_OP_ADOPT || h->option.flags & SB_HANDOVER_REQUEST;
+        __u32 start, at, len = h->payload;
+        struct bpf_sock *skc;
+        struct sb_heads *kept;
+
+        if (!len || h->option.flags & SB_HANDOVER_RESUME || !resume_after())
+                return 0;
+        skc = (struct bpf_sock *)lookup(skb, h);
+        if (!skc)
+                return 0;
+        kept = bpf_sk_storage_get(&heads, skc, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+        bpf_sk_release(skc);
+        if (!kept)
+                return 0;
+        if (begins && kept->request_seq != h->seq) {
+                kept->request_seq = h->seq;
+                kept->request_len = 0;
+                kept->response_len = 0;
+        }
+        at = h->seq - kept->request_seq;
+        if (at != kept->request_len)
+                return 0;
+        start = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len + h->tcp_len;
+        asm volatile("" : "+r"(len));
+        asm volatile("" : "+r"(at));
+        if (at > SB_INSURED_REQUEST / 2 || len == 0 || len > SB_INSURED_REQUEST / 2 ||
+            bpf_skb_load_bytes(skb, start, kept->request + at, len))
+                return 0;
+        kept->request_len = at + len;
+        return 0;
+}
+
+/* The sender's kept heads, to which a response may be added. */
+static __always_inline struct sb_heads *heads_of_sender(struct __sk_buff *skb)
+{
+        struct bpf_sock *sk = skb->sk;
+
+        if (!sk)
+                return NULL;
+        sk = bpf_sk_fullsock(sk);
+        return sk ? bpf_sk_storage_get(&heads, sk, NULL, 0) : NULL;
+}
+
+/*
+ * The head of a response is over: keeps it, if the response is long and all of its head is in this packet, at offset
+ * `start`.
+ */
+static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow, __u32 start)
+{
+        __u64 after = resume_after();
+        struct sb_heads *kept;
+        __u32 len;
+
+        if (!flow)
+                return 0;
+        len = flow->head_bytes;
+        flow->insure = SB_INSURE_NEVER;
+        if (!after || len == 0 || len > SB_INSURED_RESPONSE || flow->framing.left < after)
+                return 0;
+        kept = heads_of_sender(skb);
+        if (!kept)
+                return 0;
+        asm volatile("" : "+r"(len));
+        if (len == 0 || len > SB_INSURED_RESPONSE || bpf_skb_load_bytes(skb, start, kept->response, len))
+                return 0;
+        kept->response_len = len;
+        flow->insure = (after + len) >> 10;
+        return 0;
+}
+
+/*
+ * Enough of the response has been sent: the agent gets what another node needs. Not before the client has acknowledged the
+ * head, which nobody else could send.
+ */
+static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *flow,
+                                       const struct sb_flow *key)
+{
+        struct sb_insurable *report;
+        struct sb_heads *kept;
+        struct bpf_sock *sk;
+        struct tcp_sock *tcp;
+        __u32 unacknowledged;
+
+        if (!flow || !key)
+                return 0;
+        kept = heads_of_sender(skb);
+        sk = skb->sk;
+        tcp = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!kept || !tcp || kept->request_seq != flow->asked) {
+                flow->insure |= SB_INSURE_NEVER;
+                return 0;
+        }
+        unacknowledged = flow->followed - tcp->snd_una;
+        if (flow->sent < (__u64)flow->head_bytes + unacknowledged)
+                return 0;
+        report = bpf_ringbuf_reserve(&insurable, sizeof(*report), 0);
+        if (!report) {
+                count(SB_NODE_INSURABLE_LOST);
+                return 0;
+        }
+        report->flow = *key;
+        report->seq = flow->followed - unacknowledged;
+        report->sent = flow->sent - unacknowledged;
+        report->owned = *flow;
+        if (bpf_probe_read_kernel(&report->heads, sizeof(report->heads), kept)) {
+                bpf_ringbuf_discard(report, 0);
+                return 0;
+        }
+        bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
+        flow->insure = SB_INSURE_REPORTED | ((__u32)(flow->sent >> 10) + SB_INSURE_AGAIN);
+        count(SB_NODE_INSURABLE);
+        return 0;
+}
+
+/* Whether so much of the response has been sent that it is to be reported, or reported again. */
+static __always_inline int is_insurable(const struct sb_owned *flow)
+{
+        __u32 from = flow->insure & ~SB_INSURE_REPORTED;
+
+        return from && from != SB_INSURE_NEVER && flow->sent >> 10 >= from;
+}
+
+/* A response that has been reported is over. */
+static __noinline int report_insurable_end(struct sb_owned *flow, const struct sb_flow *key)
+{
+        struct sb_insurable_end *report;
+
+        if (!flow || !key)
+                return 0;
+        flow->insure = 0;
+        report = bpf_ringbuf_reserve(&insurable, sizeof(*report), 0);
+        if (!report) {
+                count(SB_NODE_INSURABLE_LOST);
+                return 0;
+        }
+        report->flow = *key;
+        report->origin = flow->origin;
+        bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
+        return 0;
+}
+
+#endif

@@ -1,0 +1,275 @@
+//! Responses with which another node could go on, and going on with another node's.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use sb_op::*;
+use sb_reason::*;
+use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_wire::packet::{TcpView, flags, segment};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 9000\r\n\r\n";
+const BODY: usize = 9000;
+const AFTER: u64 = 2000;
+
+fn new(port: u16, v6: bool) -> KnownFlow {
+    KnownFlow { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None }
+}
+
+/// The client has so much more of the response.
+fn acknowledge(bench: &Bench, known: &mut KnownFlow, more: usize) {
+    known.ack += more as u32;
+    let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), flags::ACK, None, b"");
+    let view = TcpView::parse(&inner).expect("a TCP packet");
+    // The connection's first byte, and its mark.
+    let option = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+        flow.origin = 1000u32.to_be();
+        flow.next = known.seq.to_be();
+    });
+    let forwarded = bench.counter(NodeCounter::Forwarded);
+    bench.send(&known.hand_over_packet(option, &view, &inner));
+    wait_until("the acknowledgment has come", || bench.counter(NodeCounter::Forwarded) > forwarded);
+}
+
+fn write(known: &KnownFlow, data: &[u8]) {
+    let mut socket = known.socket.as_ref().expect("an adopted flow");
+    socket.set_nodelay(true).expect("a socket can be");
+    socket.write_all(data).expect("there is room in the buffer");
+}
+
+fn followed(bench: &Bench, known: &KnownFlow, to: usize) {
+    wait_until("it has been sent", || {
+        bench.flow(&known.flow).is_some_and(|owned| owned.followed == 5000 + to as u32)
+    });
+}
+
+/// A new flow's response, as much of it as is reported.
+pub fn long_response(bench: &Bench, known: &mut KnownFlow) {
+    known.adopt(bench);
+    write(known, HEAD);
+    followed(bench, known, HEAD.len());
+    acknowledge(bench, known, HEAD.len());
+    write(known, &[b'x'; 3000]);
+    followed(bench, known, HEAD.len() + 3000);
+}
+
+#[test]
+fn a_long_response_is_reported_with_both_heads() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.resume(AFTER, 0);
+        for port in [40_000, 40_001] {
+            let mut known = new(port, false);
+            known.adopt(&bench);
+            write(&known, &[HEAD, &[b'x'; 1000][..]].concat());
+            followed(&bench, &known, HEAD.len() + 1000);
+            assert!(bench.insurable().0.is_empty(), "it is not long enough");
+            write(&known, &[b'x'; 2000]);
+            followed(&bench, &known, HEAD.len() + 3000);
+            assert!(bench.insurable().0.is_empty(), "the client has nothing of it");
+            acknowledge(&bench, &mut known, HEAD.len() + 700);
+            write(&known, &[b'x'; 1000]);
+            followed(&bench, &known, HEAD.len() + 4000);
+            let (reports, ends) = bench.insurable();
+            let [report] = &reports[..] else { panic!("one report, not {}", reports.len()) };
+            assert_eq!((report.flow, report.owned.origin, report.owned.next), (known.flow, 1000, known.seq));
+            assert_eq!((report.seq, report.sent), (known.ack, (HEAD.len() + 700) as u64));
+            let heads = &report.heads;
+            assert_eq!(&heads.request[..heads.request_len.into()], REQUEST);
+            assert_eq!(&heads.response[..heads.response_len.into()], HEAD);
+            assert_eq!(ends.len(), 0);
+            acknowledge(&bench, &mut known, 1000);
+            write(&known, &vec![b'x'; BODY - 4000]);
+            followed(&bench, &known, HEAD.len() + BODY);
+            let (reports, ends) = bench.insurable();
+            assert_eq!((reports.len(), ends.len()), (0, 1), "it is reported once");
+            assert_eq!((ends[0].flow, ends[0].origin), (known.flow, 1000));
+        }
+        assert_eq!(bench.counter(NodeCounter::Insurable), 2);
+    });
+}
+
+#[test]
+fn a_short_response_is_not_reported() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        for after in [0, BODY as u64 + 1] {
+            bench.resume(after, 0);
+            let mut known = new(40_000 + after as u16, false);
+            long_response(&bench, &mut known);
+            write(&known, &[b'x'; BODY - 3000]);
+            followed(&bench, &known, HEAD.len() + BODY);
+            let (reports, ends) = bench.insurable();
+            assert_eq!((reports.len(), ends.len()), (0, 0));
+        }
+    });
+}
+
+/// A request in two packets, and one with more than there is room for.
+#[test]
+fn a_request_in_several_packets_is_kept() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.resume(AFTER, 0);
+        for (port, rest) in [(40_000, 2000), (40_001, 4000)] {
+            let mut known = new(port, false);
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "c".repeat(rest));
+            let parts: Vec<&[u8]> = text.as_bytes().chunks(1400).collect();
+            let next = known.seq + text.len() as u32;
+            let option = |op: sb_op, boundary: usize| {
+                known.option(op).with(|said: &mut sb_handover| {
+                    said.flow.next = next.to_be();
+                    said.boundary = (boundary as u16).to_be();
+                })
+            };
+            let adopt = option(SB_OP_ADOPT, text.len());
+            let read = sb_option { flags: SB_HANDOVER_READ as u8, ..option(SB_OP_FORWARD, 0) };
+            known.socket = Some(bench.adopt(&known.hand_over(adopt, parts[0]), &known.flow));
+            wait_until("it is answered", || bench.counter(NodeCounter::Adopted) > 0);
+            for part in &parts[1..] {
+                known.seq += 1400;
+                bench.send(&known.hand_over(read, part));
+            }
+            let mut came = vec![0; text.len()];
+            known.socket.as_ref().unwrap().read_exact(&mut came).expect("the request");
+            known.seq = next;
+            write(&known, HEAD);
+            followed(&bench, &known, HEAD.len());
+            acknowledge(&bench, &mut known, HEAD.len());
+            write(&known, &[b'x'; 3000]);
+            followed(&bench, &known, HEAD.len() + 3000);
+            let (reports, _) = bench.insurable();
+            let heads = &reports[0].heads;
+            let kept = &heads.request[..heads.request_len.into()];
+            assert_eq!(kept, &text.as_bytes()[..text.len().min(2 * 1400)]);
+        }
+    });
+}
+
+/// Another node's response of `BODY` bytes, of which the client has `HEAD` and 3,000 bytes at sequence number 5000.
+pub fn insured(known: &KnownFlow) -> sb_insured {
+    sb_insured {
+        origin: known.seq - 500,
+        next: known.seq,
+        seq: known.ack,
+        head_bytes: HEAD.len() as u32,
+        sent: (HEAD.len() + 3000) as u64,
+        bytes: (HEAD.len() + BODY) as u64,
+        status: 200,
+        keeps: 1,
+        ..Default::default()
+    }
+}
+
+pub fn resume(known: &KnownFlow) -> Vec<u8> {
+    let option = known.option(SB_OP_ADOPT).with(|said: &mut sb_handover| {
+        said.flow.origin = (known.seq - 500).to_be();
+        said.flow.next = known.seq.to_be();
+        said.flow.framing = SB_MARK_RESUMED.to_be();
+        (said.boundary, said.queue_share) = (0, 0);
+    });
+    known.hand_over(sb_option { flags: SB_HANDOVER_RESUME as u8, ..option }, b"")
+}
+
+fn agent(v6: bool) -> TcpListener {
+    TcpListener::bind(if v6 { "[::1]:0" } else { "127.0.0.1:0" }).expect("an address of this machine")
+}
+
+#[test]
+fn the_agent_goes_on_with_the_response_of_another_node() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        for (port, v6) in [(40_000, false), (40_001, true)] {
+            let agent = agent(v6);
+            bench.resume(AFTER, agent.local_addr().unwrap().port());
+            let mut known = new(port, v6);
+            bench.insure(&known.flow, &insured(&known));
+            known.ack += 1000;
+            bench.send(&resume(&known));
+            let (socket, client) = agent.accept().unwrap();
+            assert_eq!((client, socket.local_addr().unwrap()), (known.flow.client(), known.flow.vip()));
+            let owned = bench.flow(&known.flow).unwrap();
+            assert_eq!(owned.framing.state(), SB_FRAMING_BODY | SB_FRAMING_SKIP);
+            assert_eq!((owned.framing.left(), owned.sent), (5000, (HEAD.len() + 4000) as u64));
+            assert_eq!((owned.requests, owned.responses, owned.keeps), (1, 0, 1));
+            if v6 {
+                // Over IPv6 nothing leaves by the loopback interface.
+                continue;
+            }
+            socket.set_nodelay(true).unwrap();
+            (&socket).write_all(&[b'y'; 5000]).unwrap();
+            wait_until("the response is over", || {
+                bench.flow(&known.flow).is_some_and(|owned| owned.responses == 1)
+            });
+            let owned = bench.flow(&known.flow).unwrap();
+            assert_eq!((owned.framing.state(), owned.followed), (SB_FRAMING_NONE, known.ack + 5000));
+        }
+        assert_eq!(bench.counter(NodeCounter::Resumed), 2);
+    });
+}
+
+#[test]
+fn what_is_not_known_is_not_resumed() {
+    alone(|| {
+        let bench = Bench::new();
+        let agent = agent(false);
+        bench.resume(AFTER, agent.local_addr().unwrap().port());
+        let known = new(40_000, false);
+        let good = insured(&known);
+        let over = good.bytes as u32 - good.sent as u32;
+        let rows: [(&str, Option<sb_insured>, sb_reason); 6] = [
+            ("no response", None, SB_REASON_FAILED),
+            ("another connection", Some(sb_insured { origin: 1, ..good }), SB_REASON_FAILED),
+            ("a later request", Some(sb_insured { next: good.next + 1, ..good }), SB_REASON_FAILED),
+            ("a client in the head", Some(sb_insured { sent: 10, ..good }), SB_REASON_FAILED),
+            ("a client far behind", Some(sb_insured { seq: good.seq + 9000, ..good }), SB_REASON_FAILED),
+            (
+                "a client with all of it",
+                Some(sb_insured { seq: good.seq.wrapping_sub(over), ..good }),
+                SB_REASON_SERVED,
+            ),
+        ];
+        for (index, (what, response, reason)) in rows.into_iter().enumerate() {
+            if let Some(response) = response {
+                bench.insure(&known.flow, &response);
+            }
+            let (verdict, frame) = bench.ingress(&to_us(&resume(&known)), 0);
+            assert_eq!(verdict, Verdict::Redirect, "{what}");
+            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            assert_eq!((option.op, option.reason), (SB_OP_REFUSED as u8, reason as u8), "{what}");
+            assert_eq!(bench.counter(NodeCounter::RefusedNotInsured), index as u64 + 1);
+            assert!(bench.flow(&known.flow).is_none(), "{what}");
+        }
+    });
+}
+
+/// The server of this node is not needed, and a stale socket of the flow gives way.
+#[test]
+fn a_flow_is_resumed_without_a_server_and_over_an_old_socket() {
+    alone(|| {
+        let bench = Bench::new();
+        let agent = agent(false);
+        bench.resume(AFTER, agent.local_addr().unwrap().port());
+        let known = KnownFlow { flow: flow(false, 40_000, PORT + 1), ..new(40_000, false) };
+        bench.insure(&known.flow, &insured(&known));
+        bench.send(&resume(&known));
+        drop(agent.accept().unwrap());
+
+        let mut old = new(40_001, false);
+        old.adopt(&bench);
+        let known = KnownFlow { seq: 90_000, ..new(40_001, false) };
+        bench.insure(&known.flow, &insured(&known));
+        bench.send(&resume(&known));
+        let (socket, _): (TcpStream, _) = agent.accept().unwrap();
+        assert_eq!(socket.peer_addr().unwrap(), known.flow.client());
+        assert_eq!(bench.flow(&known.flow).unwrap().origin, known.seq - 500);
+    });
+}

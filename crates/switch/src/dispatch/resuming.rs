@@ -1,0 +1,133 @@
+//! Responses that go on at another node, because theirs is dead (docs/decisions/0050).
+//!
+//! The switch tells the nodes who is dead. Those that can go on with its responses say so (RESUME), one flow at a time.
+
+use std::time::Duration;
+
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::ToAgent;
+use switchback_wire::packet::TcpView;
+use switchback_wire::report::pool_id;
+use switchback_wire::{Seq, sb_flow};
+
+use super::pending::Pending;
+use super::{Dispatcher, Moment};
+use crate::observe::Observation;
+use crate::plan::NodeId;
+use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
+use switchback_flow::state::{Resuming, State};
+
+/// What a node says with RESUME.
+pub(super) struct Offer<'a> {
+    /// The hash of the name of the node that had the flow.
+    pub(super) of: u32,
+    /// That node lives, but not its server.
+    pub(super) gone: bool,
+    /// The flow at that node.
+    pub(super) state: &'a FlowState,
+    /// Up to here the client has the response.
+    pub(super) has: Seq,
+}
+
+impl Dispatcher {
+    /// Tells the nodes which others are dead, where a pool has its responses resumed.
+    pub fn tell_deaths(&mut self, now: Duration) {
+        if !self.plan.resumes {
+            return;
+        }
+        let (dead, living): (Vec<NodeId>, Vec<NodeId>) =
+            self.plan.ids().partition(|node| self.plan.is_dead(*node, now));
+        for node in dead
+            .iter()
+            .filter_map(|dead| self.plan.node(*dead))
+            .map(|node| pool_id(&node.name))
+            .collect::<Vec<_>>()
+        {
+            for id in &living {
+                let clock = self.plan.node(*id).and_then(|node| node.clock);
+                if let Some(clock) = clock {
+                    self.tell_agent(*id, clock.epoch(now), ToAgent::Dead { node });
+                }
+            }
+        }
+    }
+
+    /// Handles a node's offer to go on with the response under way on a flow.
+    pub(super) fn on_resume(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        heir: NodeId,
+        offer: &Offer<'_>,
+        view: &TcpView,
+    ) {
+        let Offer { of, gone, state, has } = *offer;
+        let Some(owner) = self.plan.node_by_name_hash(of).filter(|owner| *owner != heir) else { return };
+        if !gone && !self.plan.is_dead(owner, at.now) {
+            return;
+        }
+        let mut connection = match self.pending.take(flow) {
+            Some(pending) => match self.resumable(at, pending, owner, state) {
+                Ok(connection) => connection,
+                Err(Pending { connection, state }) => return self.keep(flow, connection, state),
+            },
+            None if self.answered.entry(flow).is_some() => return,
+            None => {
+                let entry = match self.current(at, flow) {
+                    Some(entry) => Some(entry),
+                    None if self.knows(flow) => None,
+                    // The switch that the flow came by is gone, or it is not this one that its client's packets come to.
+                    None => {
+                        let entry = Entry::of_node(owner, state, self.plan.limits.body);
+                        self.recover(flow, state.origin, entry, view)
+                    }
+                };
+                let entry = entry.filter(|known| self.is_about(at, known, owner, state));
+                let Some(entry) = entry else { return };
+                Connection::new(entry, at.now)
+            }
+        };
+        let state = Resuming::begin(heir, has, &mut connection, &mut self.world(at, flow));
+        self.keep(flow, connection, state);
+    }
+
+    /// Whether an offer is about the flow as it is known here. The flow may have had another node since, which is dead, too.
+    fn is_about(&self, at: Moment<'_>, known: &Entry, owner: NodeId, said: &FlowState) -> bool {
+        let has_lost_node =
+            known.is_resuming() || known.node == owner || self.plan.is_dead(known.node, at.now);
+        has_lost_node && !known.is_held() && (known.origin, known.mark.next) == (said.origin, said.next)
+    }
+
+    /// The connection of a pending flow, if its response can be resumed: the node that was asked for something is dead.
+    fn resumable(
+        &self,
+        at: Moment<'_>,
+        pending: Pending,
+        owner: NodeId,
+        said: &FlowState,
+    ) -> Result<Connection, Pending> {
+        let Pending { mut connection, mut state } = pending;
+        let before = match &state {
+            State::Resuming(resuming) => {
+                resuming.is_without_heir(|heir| self.plan.is_dead(heir, at.now)).then_some(*resuming.before())
+            }
+            State::Assembling(_) | State::Releasing(_) | State::Asking(_) => Some(connection.entry),
+            _ => None,
+        };
+        let before = before.filter(|before| self.is_about(at, before, owner, said));
+        let Some(before) = before else { return Err(Pending { connection, state }) };
+        if let Some(request) = state.request_mut() {
+            request.put_back(&mut connection);
+        }
+        // The heir that has died may have carried its adoption out.
+        connection.entry = Entry { generation: connection.entry.generation, ..before };
+        Ok(connection)
+    }
+
+    /// The response under way on the flow goes on at another node.
+    pub(super) fn note_resumed(&mut self, flow: &sb_flow, after: &Entry) {
+        let (origin, node, number) = (after.origin, after.node, after.mark.requests.0);
+        self.observe(|| Observation::Resumed { flow: *flow, origin, node, number });
+    }
+}
