@@ -122,6 +122,14 @@ struct {
         __uint(max_entries, 1 << 21);
 } insurable SEC(".maps");
 
+/* Nodes that switches take for dead, by the hash of their name: when a switch has said so last, by bpf_ktime_get_ns(). */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u32);
+        __type(value, __u64);
+} deaths SEC(".maps");
+
 /* Responses of other nodes with which this one can go on. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);

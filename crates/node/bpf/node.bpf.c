@@ -86,6 +86,16 @@ static __always_inline int on_sync(struct handoff *h, const struct sb_node_setti
         return ANSWER;
 }
 
+/* A switch takes another node for dead. */
+static __noinline int on_death(const struct handoff *h)
+{
+        __u32 node = bpf_ntohl(h->option.payload.death.node);
+        __u64 now = bpf_ktime_get_ns();
+
+        bpf_map_update_elem(&deaths, &node, &now, BPF_ANY);
+        return drop(SB_NODE_DEATH);
+}
+
 static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                                       const struct sb_node_settings *s)
 {
@@ -113,6 +123,8 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return on_hello(h);
         case SB_OP_SYNC:
                 return on_sync(h, s);
+        case SB_OP_DEAD:
+                return on_death(h);
         default:
                 /* A packet of this node's agent to the switch of this machine. */
                 if (h->here && h->option.op >= SB_OP_ADOPTED)

@@ -33,6 +33,7 @@ use crate::endpoint::TlsEndpoint;
 use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
+use crate::insurance::{DEATH_HOLDS, Insurance};
 use crate::lists::{Lists, Wanted};
 use crate::orders::Orders;
 use crate::plan::{Plan, service_ports};
@@ -141,7 +142,9 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)))
         .and_then(|()| privileges::keep_only(KEPT));
     let mut tls = TlsEndpoint::default();
-    let started = started.and_then(|()| tls.set(&plan, &programs));
+    let started = started
+        .and_then(|()| tls.set(&plan, &programs))
+        .and_then(|()| programs.set_settings(&with_port(&settings, &tls)));
     let reporting = started.and_then(|()| {
         let mut checks = Checks::new()?;
         checks.set(plan.checks())?;
@@ -307,6 +310,7 @@ impl Agent<'_> {
     fn exchange(&mut self, exchange: &mut Exchange, records: &Records) -> Result<()> {
         let Exchange { lists, orders, relay, probing } = exchange;
         let switches = listening(&self.programs)?;
+        self.insure(records, &switches)?;
         let heard = |(address, switch): &(IpAddr, sb_listening_switch)| {
             (*address, Duration::from_nanos(switch.heard_ns))
         };
@@ -319,6 +323,16 @@ impl Agent<'_> {
         self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
         self.carry_out(orders, &switches);
         Ok(())
+    }
+
+    /// Tells other nodes of long responses, and offers to go on with those of dead nodes.
+    fn insure(&self, records: &Records, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+        let (reports, ends) = records.insurable();
+        let Some(insurance) = self.tls.insurance() else { return Ok(()) };
+        insurance.take(reports, ends);
+        let dead = self.programs.deaths(monotonic_ns().saturating_sub(DEATH_HOLDS.as_nanos() as u64))?;
+        let switches: Vec<IpAddr> = switches.iter().map(|(address, _)| *address).collect();
+        self.sender.send(&insurance.offers(&dead, &self.plan.signer(), &switches))
     }
 
     fn answer(&mut self, request: Request) -> Response {
@@ -409,6 +423,7 @@ impl Agent<'_> {
             draining: self.drain.on,
             health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
             tls: self.tls.status(),
+            resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
             log_lines,
             log_lost,
             counters: counters.map(|(name, count)| (name.into(), count)).collect(),
@@ -438,7 +453,8 @@ impl Agent<'_> {
         let before = self.drain;
         marks::set(Mark::Drained, drain.by_command)?;
         if before.on != drain.on {
-            self.programs.set_settings(&settings(&self.plan, &self.options.interface, drain.on)?)?;
+            let settings = settings(&self.plan, &self.options.interface, drain.on)?;
+            self.set_settings(&settings)?;
         }
         self.drain = drain;
         self.tls.set_draining(drain.on);
@@ -503,7 +519,12 @@ impl Agent<'_> {
         self.programs.set_sessions(&new.sessions)?;
         self.programs.set_clients(&new.clients)?;
         self.tls.set(new, &self.programs)?;
-        self.programs.set_settings(settings)
+        self.set_settings(settings)
+    }
+
+    /// Writes settings, with the port of the agent's own listeners.
+    fn set_settings(&self, settings: &sb_node_settings) -> Result<()> {
+        self.programs.set_settings(&with_port(settings, &self.tls))
     }
 
     /// Removes the VIPs of a plan that are not in `kept`: first the address, then the guard.
@@ -512,6 +533,12 @@ impl Agent<'_> {
         let gone = plan.vips.iter().filter(|vip| !kept.contains(vip));
         gone.into_iter().try_for_each(|vip| self.programs.remove_vip(*vip))
     }
+}
+
+/// The settings with the port at which the agent takes flows that are resumed.
+fn with_port(settings: &sb_node_settings, tls: &TlsEndpoint) -> sb_node_settings {
+    let port = tls.insurance().map_or(0, Insurance::port);
+    sb_node_settings { resume_port: port.to_be(), ..*settings }
 }
 
 /// Settings of the programs.

@@ -17,6 +17,7 @@ use switchback_tls::endpoint::{
 use switchback_tls::{Certificates, TicketKeys, Tickets};
 use switchback_wire::keys;
 
+use crate::insurance::{Insurance, Listeners};
 use crate::moving::Mover;
 use crate::plan::Plan;
 use crate::programs::Programs;
@@ -27,9 +28,15 @@ static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 /// The TLS endpoint; not running while no service of this node uses TLS.
 #[derive(Default)]
 pub(crate) struct TlsEndpoint {
-    running: Option<(Endpoint, Mover)>,
+    running: Option<Running>,
     ticket_keys: Arc<TicketKeys>,
     cpu: Arc<AtomicU32>,
+}
+
+struct Running {
+    endpoint: Endpoint,
+    mover: Mover,
+    insurance: Insurance,
 }
 
 impl TlsEndpoint {
@@ -38,11 +45,11 @@ impl TlsEndpoint {
         let keys = &self.ticket_keys;
         let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, keys));
         let services = services.collect::<Result<Vec<_>>>()?;
-        if services.is_empty() {
+        if services.is_empty() && plan.resume_after() == 0 {
             self.running = None;
             return Ok(());
         }
-        let (endpoint, mover) = match &mut self.running {
+        let Running { endpoint, mover, insurance } = match &mut self.running {
             Some(running) => running,
             none => none.insert(begin(plan, programs, keys, &self.cpu)?),
         };
@@ -52,7 +59,13 @@ impl TlsEndpoint {
             return Err(no_key());
         }
         mover.set_key(plan.sign);
+        insurance.set(plan, endpoint);
         Ok(())
+    }
+
+    /// The insurance of responses.
+    pub(crate) fn insurance(&self) -> Option<&Insurance> {
+        self.running.as_ref().map(|running| &running.insurance)
     }
 
     /// Sets the share of the machine's CPU time in use, in thousandths.
@@ -62,25 +75,25 @@ impl TlsEndpoint {
 
     /// Sets whether this node drains.
     pub(crate) fn set_draining(&self, draining: bool) {
-        self.running.iter().for_each(|(endpoint, _)| endpoint.set_draining(draining));
+        self.running.iter().for_each(|running| running.endpoint.set_draining(draining));
     }
 
     /// Opens the access log again after it was renamed.
     pub(crate) fn reopen_log(&self) {
-        self.running.iter().for_each(|(endpoint, _)| endpoint.reopen_log());
+        self.running.iter().for_each(|running| running.endpoint.reopen_log());
     }
 
     /// Lines of the access log: written, and dropped.
     pub(crate) fn log_counts(&self) -> (u64, u64) {
-        self.running.as_ref().map_or((0, 0), |(endpoint, _)| {
-            let counts = endpoint.log_counts();
+        self.running.as_ref().map_or((0, 0), |running| {
+            let counts = running.endpoint.log_counts();
             (counts.lines.get(), counts.lost.get())
         })
     }
 
     /// Counters of the TLS services.
     pub(crate) fn status(&self) -> Vec<TlsStatus> {
-        let counters = self.running.iter().flat_map(|(endpoint, _)| endpoint.counters());
+        let counters = self.running.iter().flat_map(|running| running.endpoint.counters());
         let mut all: Vec<TlsStatus> = counters
             .map(|(service, counters)| TlsStatus {
                 service: service.to_string(),
@@ -114,16 +127,21 @@ fn begin(
     programs: &Programs<'_>,
     keys: &Arc<TicketKeys>,
     cpu: &Arc<AtomicU32>,
-) -> Result<(Endpoint, Mover)> {
+) -> Result<Running> {
     nix::sys::prctl::set_dumpable(false).doing(|| "keep keys out of core files")?;
     let peers = Peers::new(&secrets(plan)).ok_or_else(no_key)?;
     let mover = Mover::new(programs.owned()?, Sender::open()?, plan.signer());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let address = SocketAddr::new(plan.address, PORT);
     let handoff = Arc::new(mover.clone());
-    let endpoint = Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, Arc::clone(cpu))
-        .map_err(describe)?;
-    Ok((endpoint, mover))
+    let listeners = Listeners::open()?;
+    let insurance = Insurance::new(plan, programs, &listeners)?;
+    let insurer = Arc::new(insurance.clone());
+    let endpoint =
+        Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, insurer, Arc::clone(cpu))
+            .map_err(describe)?;
+    insurance.accept(&endpoint, listeners);
+    Ok(Running { endpoint, mover, insurance })
 }
 
 /// The cluster keys; the first one signs.
@@ -211,17 +229,22 @@ fn service_config(
     })
 }
 
-/// The nodes of a pool.
-fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
+/// The other nodes of a pool.
+pub(crate) fn other_nodes(plan: &Plan, pool: &Pool) -> Vec<Peer> {
     let others = pool.nodes.iter().filter(|index| **index != plan.index);
     let peer = |index: &usize| {
         let node = &plan.cluster.nodes[*index];
         Peer { name: node.name.clone(), address: SocketAddr::new(node.address, PORT) }
     };
+    others.map(peer).collect()
+}
+
+/// The nodes of a pool.
+fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
     PoolNodes {
         name: pool.name.clone(),
         policy: pool.policy.name(),
         here: pool.nodes.contains(&plan.index),
-        others: others.map(peer).collect(),
+        others: other_nodes(plan, pool),
     }
 }

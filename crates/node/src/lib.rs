@@ -15,6 +15,7 @@ mod endpoint;
 mod facts;
 mod guards;
 mod health;
+mod insurance;
 mod listeners;
 mod lists;
 mod load;

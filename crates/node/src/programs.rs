@@ -7,7 +7,7 @@
 mod clients;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -184,6 +184,28 @@ impl<'obj> Programs<'obj> {
     /// The ring of ended flows.
     pub(crate) fn closed(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")
+    }
+
+    /// The ring of responses with which other nodes could go on.
+    pub(crate) fn insurable(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.insurable).doing(|| "open the map insurable")
+    }
+
+    /// The map of responses of other nodes with which this one can go on.
+    pub(crate) fn insured(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.insured).doing(|| "open the map insured")
+    }
+
+    /// The nodes that a switch has called dead after `since`, by the hash of their name.
+    pub(crate) fn deaths(&self, since: u64) -> Result<HashSet<u32>> {
+        let mut dead = HashSet::new();
+        let collect = |node: &[u8], at: &[u8]| {
+            let number = |bytes: &[u8]| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
+            let at = <[u8; 8]>::try_from(at).map_or(0, u64::from_ne_bytes);
+            dead.extend(number(node).filter(|_| at >= since));
+        };
+        maps::for_each(&self.skeleton.maps.deaths, collect).doing(|| "read the map deaths")?;
+        Ok(dead)
     }
 
     /// The ring of response lengths that a switch has asked for.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use switchback_runtime::{Doing, Result};
-use switchback_wire::{address_from, read_from, sb_closed, sb_seen, sb_sized};
+use switchback_wire::{
+    SB_INSURE_REPORTED, address_from, read_from, sb_closed, sb_insurable, sb_insurable_end, sb_seen, sb_sized,
+};
 
 use crate::closed::Ends;
 use crate::facts::Outboxes;
@@ -19,6 +21,7 @@ pub(crate) struct Records {
     ended: RefCell<Vec<sb_closed>>,
     ends: RefCell<Ends>,
     long: RefCell<Vec<sb_sized>>,
+    insurable: RefCell<(Vec<sb_insurable>, Vec<sb_insurable_end>)>,
     pub(crate) outboxes: RefCell<Outboxes>,
 }
 
@@ -29,6 +32,7 @@ impl Records {
             ended: RefCell::default(),
             ends: RefCell::default(),
             long: RefCell::default(),
+            insurable: RefCell::default(),
             outboxes: Outboxes::new(epoch).into(),
         }
     }
@@ -36,6 +40,7 @@ impl Records {
     /// The rings from which the records come when they are consumed.
     pub(crate) fn rings(&self, programs: &Programs<'_>) -> Result<RingBuffer<'_>> {
         let (closed, sized, facts) = (programs.closed()?, programs.sized()?, programs.facts()?);
+        let insurable = programs.insurable()?;
         let mut builder = RingBufferBuilder::new();
         let collect = |record: &[u8]| {
             self.ended.borrow_mut().extend(read_from::<sb_closed>(record));
@@ -54,7 +59,30 @@ impl Records {
             0
         };
         builder.add(&facts, collect).doing(|| "read the map facts")?;
-        builder.build().doing(|| "read the maps closed, sized and facts")
+        let collect = |record: &[u8]| {
+            let (reports, ends) = &mut *self.insurable.borrow_mut();
+            match record.len() == size_of::<sb_insurable_end>() {
+                true => ends.extend(read_from::<sb_insurable_end>(record)),
+                false => reports.extend(read_from::<sb_insurable>(record)),
+            }
+            0
+        };
+        builder.add(&insurable, collect).doing(|| "read the map insurable")?;
+        builder.build().doing(|| "read the maps closed, sized, facts and insurable")
+    }
+
+    /// Reports of long responses, and of their ends: by themselves, or with their flow.
+    pub(crate) fn insurable(&self) -> (Vec<sb_insurable>, Vec<sb_insurable_end>) {
+        let (reports, mut ends) = self.insurable.take();
+        let is_insured = |ended: &&sb_closed| ended.owned.insure & SB_INSURE_REPORTED != 0;
+        let ended = self.ended.borrow();
+        ends.extend(
+            ended
+                .iter()
+                .filter(is_insured)
+                .map(|ended| sb_insurable_end { flow: ended.flow, origin: ended.owned.origin }),
+        );
+        (reports, ends)
     }
 
     /// Packets about ended flows and lengths of responses, with the switches that get them. `listening`: switches with the

@@ -29,8 +29,7 @@ const LEFT_OUT: [&str; 15] = [
 /// A response with which another server can go on, as far as its head tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insurable {
-    /// Length of the request's head, in bytes.
-    request_len: usize,
+    status: u16,
     /// Length of the response's head, in bytes.
     head_len: usize,
     validator: Validator,
@@ -132,12 +131,17 @@ impl Insurable {
         let by_etag = head.strong_etag().map(|etag| Validator::ETag(etag.to_vec()));
         let by_time = || head.strong_last_modified().map(|time| Validator::LastModified(time.to_vec()));
         let validator = by_etag.or_else(by_time).ok_or(Uninsured::Validator)?;
-        Ok(Insurable { request_len: asked.len, head_len: head.len, validator, bytes })
+        Ok(Insurable { status: head.status, head_len: head.len, validator, bytes })
     }
 
     /// Length of the response's head, in bytes.
     pub fn head_len(&self) -> usize {
         self.head_len
+    }
+
+    /// Status of the response.
+    pub fn status(&self) -> u16 {
+        self.status
     }
 
     /// Length of the response's body, in bytes.

@@ -2,9 +2,16 @@
 //!
 //! A client that has a part of a response may get the rest from another server only if both parts are of the same bytes.
 //! [`Insurable`] says by which fields of the first response that can be proven, asks another server for the rest, and
-//! accepts only an answer that proves it.
+//! accepts only an answer that proves it. The node with the response tells its heirs what they need for that ([`Record`]);
+//! each keeps that ([`Estate`]) until the response is over. The heir that gets the flow sends the rest ([`send_rest`]).
 
+mod estate;
 mod insurable;
+mod record;
 mod response;
+mod rest;
 
+pub use estate::{Estate, Offer};
 pub use insurable::{Insurable, Mismatch, Uninsured};
+pub use record::{Flow, Message, Record};
+pub use rest::{Failure, Rest, send_rest};

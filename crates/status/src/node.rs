@@ -45,6 +45,8 @@ pub struct NodeStatus {
     pub health: Vec<HealthStatus>,
     /// Services with TLS.
     pub tls: Vec<TlsStatus>,
+    /// Responses that other nodes could go on with, and those of other nodes; None if no pool has that.
+    pub resume: Option<ResumeStatus>,
     /// Lines in its access log, which has the requests of the services with TLS.
     pub log_lines: u64,
     /// Lines left out of the access log because there were too many.
@@ -116,6 +118,28 @@ pub struct TlsStatus {
     pub requests_taken: u64,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: u64,
+}
+
+/// Resumed responses of pools with `resume`. Counts are since the agent began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResumeStatus {
+    /// Long responses of this node of which other nodes were told.
+    pub insured: u64,
+    /// Those of them that are under way.
+    pub under_way: u64,
+    /// Long responses with which no other node could go on, by reason.
+    pub uninsured: BTreeMap<Cow<'static, str>, u64>,
+    /// Responses of other nodes with which this one could go on.
+    pub kept: u64,
+    /// Memory of these, in bytes.
+    pub kept_bytes: u64,
+    /// Responses of other nodes that gave way to later ones.
+    pub evicted: u64,
+    /// Responses of dead nodes that went on here, to their end.
+    pub resumed: u64,
+    /// Responses of dead nodes that did not go on here, by reason: their connections were reset.
+    pub failed: BTreeMap<Cow<'static, str>, u64>,
 }
 
 /// A health check.

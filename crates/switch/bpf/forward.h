@@ -22,7 +22,16 @@
 /* Bits of sb_flow_state.framing besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)
 {
-        return mode == SB_MODE_TUNNEL ? SB_MARK_TUNNEL : mode == SB_MODE_UPGRADING ? SB_MARK_UPGRADING : 0;
+        switch (mode) {
+        case SB_MODE_TUNNEL:
+                return SB_MARK_TUNNEL;
+        case SB_MODE_UPGRADING:
+                return SB_MARK_UPGRADING;
+        case SB_MODE_RESUMED:
+                return SB_MARK_RESUMED;
+        default:
+                return 0;
+        }
 }
 
 /* Writes UDP, Geneve and the option into the packet. */

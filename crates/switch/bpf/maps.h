@@ -60,7 +60,7 @@ static __always_inline struct end *end_of(const struct sb_flow *flow, __u32 orig
 static __always_inline int has_node(const struct sb_flow_entry *entry)
 {
         return entry->mode != SB_MODE_HELD && entry->mode != SB_MODE_SOUGHT &&
-               entry->mode != SB_MODE_ANSWERED;
+               entry->mode != SB_MODE_ANSWERED && entry->mode != SB_MODE_RESUMING;
 }
 
 /* Changes to `flows` and `waiting`. The L7 thread writes them here and runs apply_changes(). */

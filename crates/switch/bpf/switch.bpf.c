@@ -52,8 +52,9 @@ static __always_inline int is_elsewhere(const struct sb_flow_entry *entry, const
 /* A packet of a flow without a node. */
 static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry)
 {
-        if (entry->mode != SB_MODE_ANSWERED && !p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)) &&
-            !is_elsewhere(entry, p))
+        const int takes_all = entry->mode == SB_MODE_ANSWERED || entry->mode == SB_MODE_RESUMING;
+
+        if (!takes_all && !p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)) && !is_elsewhere(entry, p))
                 return drop(SB_SWITCH_DROP_HELD);
         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
 }
@@ -174,7 +175,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
                 p->handoff_boundary = before;
                 return BEYOND_FORWARD;
         }
-        if (before != 0 || entry->mode == SB_MODE_UPGRADING)
+        if (before != 0 || entry->mode != SB_MODE_REQUESTS)
                 return BEYOND_ASK;
         express = is_express(ctx, p, entry, vip);
         if (express == EXPRESS_NOT || !is_still_at(&flows, &p->flow, place))
@@ -232,9 +233,11 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         case SB_MODE_HELD:
         case SB_MODE_SOUGHT:
         case SB_MODE_ANSWERED:
+        case SB_MODE_RESUMING:
                 return on_held(ctx, p, entry);
         case SB_MODE_REQUESTS:
         case SB_MODE_UPGRADING:
+        case SB_MODE_RESUMED:
                 /* No kernel takes data from a RST. */
                 if (!p->payload || p->flags & SB_TCP_RST)
                         break;

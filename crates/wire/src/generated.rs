@@ -1111,6 +1111,8 @@ pub enum NodeCounter {
     Insurable,
     #[doc = "of these, those for which there was no room"]
     InsurableLost,
+    #[doc = "switches that told of a dead node"]
+    Death,
     #[doc = "flows adopted in the middle of another node's response"]
     Resumed,
     #[doc = "adoptions refused: the response under way is unknown, or over"]
@@ -1180,7 +1182,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 68] = [
+    pub const ALL: [NodeCounter; 69] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1216,6 +1218,7 @@ impl NodeCounter {
         NodeCounter::FactLost,
         NodeCounter::Insurable,
         NodeCounter::InsurableLost,
+        NodeCounter::Death,
         NodeCounter::Resumed,
         NodeCounter::RefusedNotInsured,
         NodeCounter::Icmp,
@@ -1288,6 +1291,7 @@ impl NodeCounter {
             NodeCounter::FactLost => "fact_lost",
             NodeCounter::Insurable => "insurable",
             NodeCounter::InsurableLost => "insurable_lost",
+            NodeCounter::Death => "death",
             NodeCounter::Resumed => "resumed",
             NodeCounter::RefusedNotInsured => "refused_not_insured",
             NodeCounter::Icmp => "icmp",
@@ -1361,6 +1365,7 @@ impl NodeCounter {
             NodeCounter::FactLost => "facts for which there was no room",
             NodeCounter::Insurable => "responses that another node could go on with, reported to the agent",
             NodeCounter::InsurableLost => "of these, those for which there was no room",
+            NodeCounter::Death => "switches that told of a dead node",
             NodeCounter::Resumed => "flows adopted in the middle of another node's response",
             NodeCounter::RefusedNotInsured => "adoptions refused: the response under way is unknown, or over",
             NodeCounter::Icmp => "path MTU messages given to the kernel",

@@ -136,6 +136,10 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
                 shared.ticket_keys.learn(told, Instant::now());
                 say(&mut channel, &shared.ticket_keys.tell(Instant::now())).await?;
             }
+            Opening::Insurance => {
+                shared.insurer.hear(channel).await;
+                return Ok(());
+            }
             Opening::Load => return load::tell(&mut channel, &shared.loads).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;

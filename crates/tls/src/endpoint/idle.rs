@@ -14,8 +14,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Most idle connections.
 const IDLE_MAX: usize = 256;
 
-/// A connection to a server that speaks HTTP/1.1.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+/// A connection to a server that speaks HTTP/1.1, or to another node.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Node of the server, if the connection goes through its agent.
     fn node(&self) -> Option<&Arc<str>> {
         None

@@ -10,6 +10,7 @@
 //! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
+//! - [`Opening::Insurance`]: the node says with which of its responses the one that is asked could go on.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +42,8 @@ pub(super) enum Opening {
     Load,
     /// Keys of tickets, which the receiver answers with its own.
     TicketKeys(Vec<SharedKey>),
+    /// What follows is for the [`Insurer`](super::Insurer) of the receiver.
+    Insurance,
 }
 
 /// The state of a client's connection.
@@ -78,7 +81,7 @@ pub(super) struct RelayedRequest {
 }
 
 /// Sends a message.
-pub(super) async fn say<T: Serialize>(
+pub async fn say<T: Serialize>(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &T,
 ) -> io::Result<()> {
@@ -89,7 +92,7 @@ pub(super) async fn say<T: Serialize>(
 }
 
 /// Waits for a message.
-pub(super) async fn hear<T: for<'de> Deserialize<'de>>(
+pub async fn hear<T: for<'de> Deserialize<'de>>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
 ) -> io::Result<T> {
     let len = stream.read_u32().await? as usize;

@@ -16,6 +16,7 @@ mod head;
 mod http1;
 mod http2;
 mod idle;
+mod insurer;
 mod kernel;
 mod load;
 mod log;
@@ -46,6 +47,7 @@ use arc_swap::ArcSwap;
 use switchback_config::AccessLog;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::TicketKeys;
 
@@ -59,8 +61,11 @@ use tasks::Tasks;
 pub use client::StreamError;
 pub use counters::{Counter, Counters};
 pub use flow::Addresses;
+pub use idle::Stream;
+pub use insurer::Insurer;
 pub use kernel::KernelTls;
 pub use log::Counts;
+pub use messages::{hear, say};
 pub use peers::{PORT, Peer, Peers};
 pub use server::ServerAddress;
 pub use services::{PoolNodes, RequestLimits, ServiceConfig};
@@ -80,7 +85,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without services, to which other nodes can connect at `address`. `threads` is the number of threads
+    /// An endpoint without services, to which other nodes can connect at `address`. `insurer` hears of their responses. `threads` is the number of threads
     /// for connections; `cpu` is the share of the machine's CPU time in use, in thousandths.
     pub fn new(
         threads: usize,
@@ -88,6 +93,7 @@ impl Endpoint {
         peers: Peers,
         ticket_keys: Arc<TicketKeys>,
         handoff: Arc<dyn Handoff>,
+        insurer: Arc<dyn Insurer>,
         cpu: Arc<AtomicU32>,
     ) -> Result<Self, SetError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -101,6 +107,7 @@ impl Endpoint {
             services: ArcSwap::default(),
             peers: Arc::new(peers),
             handoff,
+            insurer,
             budgets: Arc::default(),
             ticket_keys,
             expected: transit::Expected::default(),
@@ -126,6 +133,16 @@ impl Endpoint {
             kernel: KernelTls::of_this_machine(),
             watched: Tasks::default(),
         })
+    }
+
+    /// Runs a task beside those of the endpoint's connections.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(task)
+    }
+
+    /// Connections to other nodes.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.shared.peers
     }
 
     /// Replaces all services. New VIPs listen before anything is changed; the error names the one that cannot.

@@ -27,6 +27,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use zeroize::Zeroizing;
 
 use super::idle::{Idle, Stream};
+use super::messages::{Opening, say};
 use super::strangers::Strangers;
 
 /// TCP port of agents; handoff packets have the UDP port of the same number.
@@ -115,6 +116,13 @@ impl Peers {
 
     fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection to another node that is about its insured responses.
+    pub async fn insure_at(&self, node: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        let mut channel = self.connect(node).await?;
+        say(&mut channel, &Opening::Insurance).await?;
+        Ok(channel)
     }
 
     /// A new connection to another node.
@@ -283,7 +291,7 @@ impl ClientCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::{Opening, Reply, hear, say};
+    use super::super::messages::{Reply, hear};
     use super::*;
     use tokio::net::TcpListener;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::budgets::Budgets;
+use super::insurer::Insurer;
 use super::load::Loads;
 use super::log::Book;
 use super::peers::Peers;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(super) services: ArcSwap<Services>,
     pub(super) peers: Arc<Peers>,
     pub(super) handoff: Arc<dyn Handoff>,
+    pub(super) insurer: Arc<dyn Insurer>,
     pub(super) budgets: Arc<Budgets>,
     pub(super) ticket_keys: Arc<TicketKeys>,
     pub(super) expected: Expected,

@@ -341,6 +341,7 @@ impl Flows<'_> {
                 }
                 bench.be(NODE[0]);
             }
+            Death => self.say_of_next(SB_OP_DEAD, 0, b""),
             Resumed => {
                 let agent = TcpListener::bind("[::1]:0").expect("an address of this machine");
                 let agent4 = TcpListener::bind("127.0.0.1:0").expect("an address of this machine");

@@ -1,0 +1,194 @@
+//! The responses of other nodes with which this one can go on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::record::{Flow, Record};
+
+/// Time between two offers of a response.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Time for which a response is offered.
+const OFFERED: Duration = Duration::from_secs(15);
+
+/// A response that this node offers to go on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// What is known of it.
+    pub record: &'a Record,
+}
+
+/// Records of other nodes, within a budget: the oldest give way.
+#[derive(Debug)]
+pub struct Estate {
+    name: String,
+    budget: usize,
+    cost: usize,
+    /// Records that gave way.
+    evicted: u64,
+    by_flow: HashMap<Flow, Kept>,
+    by_age: BTreeMap<u64, Flow>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    record: Record,
+    age: u64,
+    /// When it was first offered, and last.
+    offered: Option<(Instant, Instant)>,
+}
+
+impl Estate {
+    /// No records, at the node with this name; `budget` is in bytes.
+    pub fn new(name: &str, budget: usize) -> Self {
+        Estate {
+            name: name.to_owned(),
+            budget,
+            cost: 0,
+            evicted: 0,
+            by_flow: HashMap::new(),
+            by_age: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.by_flow.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_flow.is_empty()
+    }
+
+    /// Memory of all records, in bytes.
+    pub fn cost(&self) -> usize {
+        self.cost
+    }
+
+    /// Records that have given way to later ones.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Keeps a record; the flows of those that give way.
+    pub fn keep(&mut self, record: Record) -> Vec<Flow> {
+        let flow = record.flow;
+        self.remove(&flow);
+        self.cost += record.cost();
+        self.by_age.insert(self.next, flow);
+        self.by_flow.insert(flow, Kept { record, age: self.next, offered: None });
+        self.next += 1;
+        let mut gone = Vec::new();
+        while self.cost > self.budget
+            && let Some(oldest) = self.by_age.first_key_value().map(|(_, flow)| *flow)
+        {
+            self.remove(&oldest);
+            self.evicted += 1;
+            gone.push(oldest);
+        }
+        gone
+    }
+
+    /// Forgets the response of a connection; true if there was one.
+    pub fn over(&mut self, flow: &Flow, origin: u32) -> bool {
+        let is_its = self.by_flow.get(flow).is_some_and(|kept| kept.record.origin == origin);
+        is_its && self.remove(flow).is_some()
+    }
+
+    /// Takes the response of a flow that this node has got.
+    pub fn take(&mut self, flow: &Flow) -> Option<Record> {
+        self.remove(flow)
+    }
+
+    fn remove(&mut self, flow: &Flow) -> Option<Record> {
+        let kept = self.by_flow.remove(flow)?;
+        self.by_age.remove(&kept.age);
+        self.cost -= kept.record.cost();
+        Some(kept.record)
+    }
+
+    /// The responses to be offered now: their nodes are dead, and so are all heirs before this one.
+    pub fn offers(&mut self, now: Instant, is_dead: impl Fn(&str) -> bool) -> Vec<Offer<'_>> {
+        let Estate { name, by_flow, .. } = self;
+        let due = by_flow.values_mut().filter_map(|kept| {
+            let mut before = kept.record.heirs.iter().take_while(|heir| *heir != name);
+            if !is_dead(&kept.record.owner) || !before.all(|heir| is_dead(heir)) {
+                kept.offered = None;
+                return None;
+            }
+            let (first, last) = kept.offered.unwrap_or((now, now));
+            let is_due = kept.offered.is_none() || now.duration_since(last) >= AGAIN;
+            if !is_due || now.duration_since(first) > OFFERED {
+                return None;
+            }
+            kept.offered = Some((first, now));
+            Some(Offer { record: &kept.record })
+        });
+        due.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(port: u16, owner: &str, heirs: &[&str]) -> Record {
+        let flow = Flow { client: ([198, 51, 100, 1], port).into(), vip: ([192, 0, 2, 100], 80).into() };
+        Record {
+            flow,
+            origin: u32::from(port),
+            next: 2,
+            generation: 3,
+            requests: 1,
+            mss: 1460,
+            options: 0,
+            wscale: 0,
+            keeps: true,
+            seq: 4,
+            sent: 5,
+            request: vec![0; 100],
+            response: vec![0; 100],
+            owner: owner.to_owned(),
+            heirs: heirs.iter().map(|heir| (*heir).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_give_way() {
+        let cost = record(1, "n1", &["n2"]).cost();
+        let mut estate = Estate::new("n2", 2 * cost);
+        let flows: Vec<Flow> = (1..=3).map(|port| record(port, "n1", &["n2"]).flow).collect();
+        assert!(estate.keep(record(1, "n1", &["n2"])).is_empty());
+        assert!(estate.keep(record(2, "n1", &["n2"])).is_empty());
+        // Told again, it is the latest.
+        assert!(estate.keep(record(1, "n1", &["n2"])).is_empty());
+        assert_eq!(estate.keep(record(3, "n1", &["n2"])), [flows[1]]);
+        assert_eq!((estate.len(), estate.cost(), estate.evicted()), (2, 2 * cost, 1));
+        assert!(!estate.over(&flows[0], 7), "another connection");
+        assert!(estate.over(&flows[0], 1));
+        assert!(estate.take(&flows[2]).is_some() && estate.take(&flows[2]).is_none());
+        assert_eq!((estate.len(), estate.cost(), estate.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn a_response_is_offered_when_all_before_are_dead() {
+        let mut estate = Estate::new("n3", 1 << 20);
+        let start = Instant::now();
+        estate.keep(record(1, "n1", &["n2", "n3"]));
+        let count = |estate: &mut Estate, ms: u64, dead: &[&str]| {
+            estate.offers(start + Duration::from_millis(ms), |name| dead.contains(&name)).len()
+        };
+        assert_eq!(count(&mut estate, 0, &[]), 0);
+        assert_eq!(count(&mut estate, 0, &["n1"]), 0);
+        assert_eq!(count(&mut estate, 0, &["n2"]), 0);
+        assert_eq!(count(&mut estate, 0, &["n1", "n2"]), 1);
+        assert_eq!(count(&mut estate, 99, &["n1", "n2"]), 0);
+        assert_eq!(count(&mut estate, 100, &["n1", "n2"]), 1);
+        assert_eq!(count(&mut estate, 15_001, &["n1", "n2"]), 0, "nobody has taken it");
+        // The node comes back, and dies again.
+        assert_eq!(count(&mut estate, 16_000, &["n2"]), 0);
+        assert_eq!(count(&mut estate, 17_000, &["n1", "n2"]), 1);
+    }
+}
