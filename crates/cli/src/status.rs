@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use switchback_runtime::events::Event;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
-use switchback_status::node::NodeStatus;
+use switchback_status::node::{NodeStatus, ResumeStatus};
 use switchback_status::switch::{DispatchStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
@@ -199,6 +199,9 @@ fn node(status: &NodeStatus) -> String {
         known(status.first_byte_us.map(|us| format!("{}.{:03} ms", us / 1000, us % 1000))),
         status.cpu * 100.0,
     );
+    if let Some(resume) = &status.resume {
+        text += &resumed(resume);
+    }
 
     let mut listeners = Table::new(&[
         ("POOL", Align::Left),
@@ -256,6 +259,24 @@ fn dispatched(dispatch: &DispatchStatus) -> Vec<(String, u64)> {
         all.extend(value.as_u64().map(|count| (name.clone(), count)));
     }
     all
+}
+
+/// Responses that can be resumed, in two lines: this node's, and other nodes'.
+fn resumed(resume: &ResumeStatus) -> String {
+    let by_reason = |counts: &BTreeMap<std::borrow::Cow<'static, str>, u64>| {
+        let parts: Vec<String> = counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
+    };
+    format!(
+        "long responses insured {}, under way {}, not insured: {}\n\
+         of other nodes kept {}, resumed {}, not resumed: {}\n",
+        resume.insured,
+        resume.under_way,
+        by_reason(&resume.uninsured),
+        resume.kept,
+        resume.resumed,
+        by_reason(&resume.failed),
+    )
 }
 
 fn counted(counters: &BTreeMap<std::borrow::Cow<'static, str>, u64>) -> Vec<(String, u64)> {
@@ -383,12 +404,15 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
                            "queue_limit": 511}],
             "health": [{"pool": "web", "address": "192.0.2.100:80", "check": "GET /", "state": "down",
                         "since_s": 61, "last_error": "the answer has status 503"}],
+            "resume": {"insured": 9, "under_way": 2, "uninsured": {"length": 4, "no_heir": 1}, "kept": 3, "resumed": 5},
             "counters": {"adopted": 7},
         }));
         assert_eq!(
             text,
             "node n1 (192.0.2.21), 1 flows, draining\ninterface eth0\nVIPs 192.0.2.100\nreports to 192.0.2.10\n\
-             requests in flight 3, first byte after 4.050 ms, CPU 25%\n\n\
+             requests in flight 3, first byte after 4.050 ms, CPU 25%\n\
+             long responses insured 9, under way 2, not insured: length 4, no_heir 1\n\
+             of other nodes kept 3, resumed 5, not resumed: 0\n\n\
              POOL  LISTENER        STATE      QUEUE  LIMIT\n\
              web   192.0.2.100:80  unhealthy      2    511\n\n\
              POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\

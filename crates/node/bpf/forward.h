@@ -165,6 +165,9 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
+                /* Its client sends again what it has sent meanwhile, when the response goes on elsewhere. */
+                if (is_owned(flow, h) && is_bequeathed(flow) && !is_outdated(flow, h))
+                        return drop(SB_NODE_DROP_NO_SOCKET);
                 if (ends_released(flow, h)) {
                         end_flow(&h->flow, flow, SB_END_CLIENT);
                         return TCX_DROP;
@@ -198,6 +201,9 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 case INTAKE_TAKE:
                         if (h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ))
                                 keep_request(skb, h);
+                        /* Nobody else has a request that its client has sent ahead. */
+                        if (h->option.flags & SB_HANDOVER_REQUEST && is_insured(flow, 0))
+                                report_insurable_end(flow, &h->flow, 0);
                         break;
                 case INTAKE_UNREAD:
                         return refuse_unread(h, flow);

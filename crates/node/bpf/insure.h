@@ -15,6 +15,7 @@
 #include "framing.h"
 #include "handoff.h"
 #include "kernel.h"
+#include "load.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -54,7 +55,6 @@ static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *
         if (begins && kept->request_seq != h->seq) {
                 kept->request_seq = h->seq;
                 kept->request_len = 0;
-                kept->response_len = 0;
         }
         at = h->seq - kept->request_seq;
         if (at != kept->request_len)
@@ -69,15 +69,15 @@ static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *
         return 0;
 }
 
-/* The sender's kept heads, to which a response may be added. */
-static __always_inline struct sb_heads *heads_of_sender(struct __sk_buff *skb)
+/* The sender's kept heads. A fast server's response may be there before its request is. */
+static __always_inline struct sb_heads *heads_of_sender(struct __sk_buff *skb, __u64 flags)
 {
         struct bpf_sock *sk = skb->sk;
 
         if (!sk)
                 return NULL;
         sk = bpf_sk_fullsock(sk);
-        return sk ? bpf_sk_storage_get(&heads, sk, NULL, 0) : NULL;
+        return sk ? bpf_sk_storage_get(&heads, sk, NULL, flags) : NULL;
 }
 
 /*
@@ -96,7 +96,7 @@ static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow
         flow->insure = SB_INSURE_NEVER;
         if (!after || len == 0 || len > SB_INSURED_RESPONSE || flow->framing.left < after)
                 return 0;
-        kept = heads_of_sender(skb);
+        kept = heads_of_sender(skb, BPF_SK_STORAGE_GET_F_CREATE);
         if (!kept)
                 return 0;
         asm volatile("" : "+r"(len));
@@ -122,7 +122,7 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
 
         if (!flow || !key)
                 return 0;
-        kept = heads_of_sender(skb);
+        kept = heads_of_sender(skb, 0);
         sk = skb->sk;
         tcp = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
         if (!kept || !tcp || kept->request_seq != flow->asked) {
@@ -159,14 +159,14 @@ static __always_inline int is_insurable(const struct sb_owned *flow)
         return from && from != SB_INSURE_NEVER && flow->sent >> 10 >= from;
 }
 
-/* A response that has been reported is over. */
-static __noinline int report_insurable_end(struct sb_owned *flow, const struct sb_flow *key)
+/* A response that has been reported is over, or not insurable any more. */
+static __noinline int report_insurable_end(struct sb_owned *flow, const struct sb_flow *key, int bequeathed)
 {
         struct sb_insurable_end *report;
 
         if (!flow || !key)
                 return 0;
-        flow->insure = 0;
+        flow->insure = SB_INSURE_NEVER;
         report = bpf_ringbuf_reserve(&insurable, sizeof(*report), 0);
         if (!report) {
                 count(SB_NODE_INSURABLE_LOST);
@@ -174,8 +174,39 @@ static __noinline int report_insurable_end(struct sb_owned *flow, const struct s
         }
         report->flow = *key;
         report->origin = flow->origin;
+        report->bequeathed = bequeathed;
         bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
         return 0;
+}
+
+/* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */
+static __always_inline int is_insured(const struct sb_owned *flow, __u32 len)
+{
+        return flow->insure & SB_INSURE_REPORTED &&
+               flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) && flow->framing.left > len;
+}
+
+/*
+ * The server has gone in the middle of a response with which another node can go on. The kernel says nothing more on the
+ * flow. `snd_una` is what the client has acknowledged.
+ */
+static __noinline int bequeath(struct sb_owned *flow, const struct sb_flow *key, __u32 snd_una)
+{
+        if (!flow || !key)
+                return 0;
+        load_end(flow, flow->state);
+        flow->state = SB_OWN_RELEASED;
+        flow->reason = SB_REASON_BEQUEATHED;
+        flow->answered = snd_una;
+        flow->tsval = 0;
+        report_insurable_end(flow, key, 1);
+        count(SB_NODE_BEQUEATHED);
+        return 0;
+}
+
+static __always_inline int is_bequeathed(const struct sb_owned *flow)
+{
+        return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_BEQUEATHED;
 }
 
 #endif

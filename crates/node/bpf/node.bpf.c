@@ -239,7 +239,7 @@ int switchback_egress(struct __sk_buff *skb)
                 return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
-        verdict = keep_back(skb, owned_flow, tcp, len);
+        verdict = keep_back(skb, owned_flow, &flow, tcp, len);
         if (verdict != TCX_NEXT)
                 return verdict;
         unhook(owned_flow, &flow);
@@ -277,7 +277,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
                 owned_flow->state = SB_OWN_OPEN;
                 return 0;
         }
-        if (owned_flow->state != SB_OWN_OPEN || is_aborted(tcp, owned_flow, old_state))
+        if (owned_flow->state != SB_OWN_OPEN || is_aborted(tcp, owned_flow, &flow, old_state))
                 return 0;
         load_end(owned_flow, SB_OWN_OPEN);
         end_flow(&flow, owned_flow,

@@ -20,6 +20,7 @@
 #include "follow.h"
 #include "framing.h"
 #include "handoff.h"
+#include "insure.h"
 #include "kernel.h"
 #include "load.h"
 #include "maps.h"
@@ -98,8 +99,13 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
  * once, before the RST. An error means that the client does not want the connection any more or is gone, or
  * that a request has met a closed server.
  */
-static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow, int old_state)
+static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow,
+                                      const struct sb_flow *key, int old_state)
 {
+        if (is_insured(flow, 0) && !tcp->inet_conn.icsk_inet.sk.sk_err) {
+                bequeath(flow, key, tcp->snd_una);
+                return 1;
+        }
         /* Data in flight may have to be sent again. A FIN that was kept back counts as not sent. */
         if (tcp->snd_una != tcp->snd_nxt)
                 return 0;
@@ -154,17 +160,21 @@ static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
 }
 
 /* The verdict on a packet of the server with `len` bytes of data: TCX_NEXT unless it is kept from the client. */
-static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, const struct tcphdr *header,
-                                __u32 len)
+static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
+                                const struct tcphdr *header, __u32 len)
 {
         __u8 tcp_flags;
         __u32 seq, ack;
 
-        if (!flow || !header || flow->state != SB_OWN_OPEN)
+        if (!flow || !key || !header || flow->state != SB_OWN_OPEN)
                 return TCX_NEXT;
         seq = bpf_ntohl(header->seq);
         ack = bpf_ntohl(header->ack_seq);
         tcp_flags = sb_tcp_flags(header);
+        if (is_insured(flow, len) && has_ended(skb, tcp_flags)) {
+                bequeath(flow, key, flow->followed);
+                return TCX_DROP;
+        }
         if (len == 0 && (is_waiting(flow) || (is_idle(flow) && flow->followed == seq)) &&
             has_ended(skb, tcp_flags)) {
                 if (is_heard(skb, seq)) {

@@ -76,12 +76,11 @@ impl Records {
         let (reports, mut ends) = self.insurable.take();
         let is_insured = |ended: &&sb_closed| ended.owned.insure & SB_INSURE_REPORTED != 0;
         let ended = self.ended.borrow();
-        ends.extend(
-            ended
-                .iter()
-                .filter(is_insured)
-                .map(|ended| sb_insurable_end { flow: ended.flow, origin: ended.owned.origin }),
-        );
+        ends.extend(ended.iter().filter(is_insured).map(|ended| sb_insurable_end {
+            flow: ended.flow,
+            origin: ended.owned.origin,
+            bequeathed: 0,
+        }));
         (reports, ends)
     }
 

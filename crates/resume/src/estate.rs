@@ -15,6 +15,8 @@ const OFFERED: Duration = Duration::from_secs(15);
 pub struct Offer<'a> {
     /// What is known of it.
     pub record: &'a Record,
+    /// Its node lives, but not its server.
+    pub gone: bool,
 }
 
 /// Records of other nodes, within a budget: the oldest give way.
@@ -34,6 +36,8 @@ pub struct Estate {
 struct Kept {
     record: Record,
     age: u64,
+    /// Its server has gone, and left it to this node.
+    gone: bool,
     /// When it was first offered, and last.
     offered: Option<(Instant, Instant)>,
 }
@@ -78,7 +82,7 @@ impl Estate {
         self.remove(&flow);
         self.cost += record.cost();
         self.by_age.insert(self.next, flow);
-        self.by_flow.insert(flow, Kept { record, age: self.next, offered: None });
+        self.by_flow.insert(flow, Kept { record, age: self.next, gone: false, offered: None });
         self.next += 1;
         let mut gone = Vec::new();
         while self.cost > self.budget
@@ -97,6 +101,13 @@ impl Estate {
         is_its && self.remove(flow).is_some()
     }
 
+    /// The node of a response leaves it to this one.
+    pub fn inherit(&mut self, flow: &Flow, origin: u32) {
+        if let Some(kept) = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin) {
+            kept.gone = true;
+        }
+    }
+
     /// Takes the response of a flow that this node has got.
     pub fn take(&mut self, flow: &Flow) -> Option<Record> {
         self.remove(flow)
@@ -109,12 +120,13 @@ impl Estate {
         Some(kept.record)
     }
 
-    /// The responses to be offered now: their nodes are dead, and so are all heirs before this one.
+    /// The responses to be offered now: their nodes are dead, and so are all heirs before this one; or their servers are gone,
+    /// and they have been left to this node.
     pub fn offers(&mut self, now: Instant, is_dead: impl Fn(&str) -> bool) -> Vec<Offer<'_>> {
         let Estate { name, by_flow, .. } = self;
         let due = by_flow.values_mut().filter_map(|kept| {
             let mut before = kept.record.heirs.iter().take_while(|heir| *heir != name);
-            if !is_dead(&kept.record.owner) || !before.all(|heir| is_dead(heir)) {
+            if !kept.gone && (!is_dead(&kept.record.owner) || !before.all(|heir| is_dead(heir))) {
                 kept.offered = None;
                 return None;
             }
@@ -124,7 +136,7 @@ impl Estate {
                 return None;
             }
             kept.offered = Some((first, now));
-            Some(Offer { record: &kept.record })
+            Some(Offer { record: &kept.record, gone: kept.gone })
         });
         due.collect()
     }
@@ -187,6 +199,12 @@ mod tests {
         assert_eq!(count(&mut estate, 99, &["n1", "n2"]), 0);
         assert_eq!(count(&mut estate, 100, &["n1", "n2"]), 1);
         assert_eq!(count(&mut estate, 15_001, &["n1", "n2"]), 0, "nobody has taken it");
+        // Its server has gone.
+        estate.inherit(&record(1, "n1", &[]).flow, 7);
+        assert_eq!(count(&mut estate, 15_500, &[]), 0, "another connection");
+        estate.inherit(&record(1, "n1", &[]).flow, 1);
+        assert_eq!(count(&mut estate, 15_600, &[]), 1);
+        estate.keep(record(1, "n1", &["n2", "n3"]));
         // The node comes back, and dies again.
         assert_eq!(count(&mut estate, 16_000, &["n2"]), 0);
         assert_eq!(count(&mut estate, 17_000, &["n1", "n2"]), 1);

@@ -62,4 +62,8 @@ pub enum Message {
     Insure(Record),
     /// The response on the connection with this origin is over.
     Over(Flow, u32),
+    /// The server of the response on the connection with this origin has gone: the heir is to go on.
+    Bequeathed(Flow, u32),
+    /// The response on the connection with this origin has gone on at the node that says so, by this adoption.
+    Taken(Flow, u32, u32),
 }

@@ -77,6 +77,7 @@
         X(FACT_LOST, "facts for which there was no room")                                                    \
         X(INSURABLE, "responses that another node could go on with, reported to the agent")                  \
         X(INSURABLE_LOST, "of these, those for which there was no room")                                     \
+        X(BEQUEATHED, "responses whose server has gone, left to another node")                               \
         X(DEATH, "switches that told of a dead node")                                                        \
         X(RESUMED, "flows adopted in the middle of another node's response")                                 \
         X(REFUSED_NOT_INSURED, "adoptions refused: the response under way is unknown, or over")              \

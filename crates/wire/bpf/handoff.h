@@ -235,6 +235,8 @@ enum sb_reason {
         SB_REASON_RELEASED = 14,
         /* REPORT: nobody acknowledges the responses of the node, which gets requests if no other can. */
         SB_REASON_UNACKNOWLEDGED = 15,
+        /* BUSY: the server has gone in the middle of a response with which another node is to go on. */
+        SB_REASON_BEQUEATHED = 16,
 };
 
 /* All of the accept queue, in percent: in `queue_share` of ADOPT. */

@@ -220,10 +220,11 @@ struct sb_insurable {
         struct sb_heads heads;
 };
 
-/* The end of such a response. */
+/* The end of such a response here. */
 struct sb_insurable_end {
         struct sb_flow flow;
         __u32 origin;
+        __u32 bequeathed; /* the server has gone, and another node is to go on */
 };
 
 /* A response of another node with which this one can go on, from the agent to the node's program. */

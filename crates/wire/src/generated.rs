@@ -175,6 +175,7 @@ pub enum sb_reason {
     SB_REASON_OUTDATED = 13,
     SB_REASON_RELEASED = 14,
     SB_REASON_UNACKNOWLEDGED = 15,
+    SB_REASON_BEQUEATHED = 16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -724,15 +725,6 @@ pub struct sb_heads {
     pub request: [__u8; 4096usize],
     pub response: [__u8; 2048usize],
 }
-impl Default for sb_heads {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_insurable {
@@ -742,20 +734,12 @@ pub struct sb_insurable {
     pub owned: sb_owned,
     pub heads: sb_heads,
 }
-impl Default for sb_insurable {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_insurable_end {
     pub flow: sb_flow,
     pub origin: __u32,
+    pub bequeathed: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1111,6 +1095,8 @@ pub enum NodeCounter {
     Insurable,
     #[doc = "of these, those for which there was no room"]
     InsurableLost,
+    #[doc = "responses whose server has gone, left to another node"]
+    Bequeathed,
     #[doc = "switches that told of a dead node"]
     Death,
     #[doc = "flows adopted in the middle of another node's response"]
@@ -1182,7 +1168,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 69] = [
+    pub const ALL: [NodeCounter; 70] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1218,6 +1204,7 @@ impl NodeCounter {
         NodeCounter::FactLost,
         NodeCounter::Insurable,
         NodeCounter::InsurableLost,
+        NodeCounter::Bequeathed,
         NodeCounter::Death,
         NodeCounter::Resumed,
         NodeCounter::RefusedNotInsured,
@@ -1291,6 +1278,7 @@ impl NodeCounter {
             NodeCounter::FactLost => "fact_lost",
             NodeCounter::Insurable => "insurable",
             NodeCounter::InsurableLost => "insurable_lost",
+            NodeCounter::Bequeathed => "bequeathed",
             NodeCounter::Death => "death",
             NodeCounter::Resumed => "resumed",
             NodeCounter::RefusedNotInsured => "refused_not_insured",
@@ -1365,6 +1353,7 @@ impl NodeCounter {
             NodeCounter::FactLost => "facts for which there was no room",
             NodeCounter::Insurable => "responses that another node could go on with, reported to the agent",
             NodeCounter::InsurableLost => "of these, those for which there was no room",
+            NodeCounter::Bequeathed => "responses whose server has gone, left to another node",
             NodeCounter::Death => "switches that told of a dead node",
             NodeCounter::Resumed => "flows adopted in the middle of another node's response",
             NodeCounter::RefusedNotInsured => "adoptions refused: the response under way is unknown, or over",
@@ -1547,10 +1536,12 @@ pub enum Reason {
     Released = 14,
     #[doc = "REPORT: nobody acknowledges the responses of the node, which gets requests if no other can."]
     Unacknowledged = 15,
+    #[doc = "BUSY: the server has gone in the middle of a response with which another node is to go on."]
+    Bequeathed = 16,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 16] = [
         Reason::QueueFull,
         Reason::NoListener,
         Reason::Draining,
@@ -1566,6 +1557,7 @@ impl Reason {
         Reason::Outdated,
         Reason::Released,
         Reason::Unacknowledged,
+        Reason::Bequeathed,
     ];
 }
 

@@ -1,7 +1,10 @@
 //! Metrics of a node agent.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use prometheus_client::registry::Unit;
-use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
+use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, ResumeStatus, TlsStatus};
 use switchback_wire::NodeCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};
@@ -87,6 +90,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
     all.extend(TLS_COUNTS.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
+    all.extend(of_resumed());
     all.push(counted("access_log_lines", "Lines of the node's access log", |status| status.log_lines));
     all.push(counted(
         "access_log_lost_lines",
@@ -100,6 +104,48 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         })
     }));
     all
+}
+
+/// Metrics of resumed responses, for nodes with a pool that has them.
+fn of_resumed() -> Vec<Metric<NodeStatus>> {
+    type Read = fn(&ResumeStatus) -> u64;
+    let one = |kind, name, help, read: Read| {
+        let name = format!("switchback_node_resume_{name}");
+        Metric::single(kind, name, help, move |status: &NodeStatus| status.resume.as_ref().map(read))
+    };
+    type Reasons = fn(&ResumeStatus) -> &BTreeMap<Cow<'static, str>, u64>;
+    let by_reason = |name, help, read: Reasons| {
+        let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
+            for (reason, count) in status.resume.iter().flat_map(read) {
+                add(&[reason], (*count).into());
+            }
+        };
+        Metric::new(Kind::Counter, format!("switchback_node_resume_{name}"), help, &["reason"], samples)
+    };
+    vec![
+        one(Kind::Counter, "insured", "Long responses of which other nodes were told", |resume| {
+            resume.insured
+        }),
+        one(Kind::Gauge, "under_way", "Those of them that are under way", |resume| resume.under_way),
+        by_reason("uninsured", "Long responses with which no other node could go on", |resume| {
+            &resume.uninsured
+        }),
+        one(Kind::Gauge, "kept", "Responses of other nodes with which this one could go on", |resume| {
+            resume.kept
+        }),
+        one(Kind::Gauge, "kept_bytes", "Memory of these", |resume| resume.kept_bytes),
+        one(Kind::Counter, "evicted", "Responses of other nodes that gave way to later ones", |resume| {
+            resume.evicted
+        }),
+        one(Kind::Counter, "finished", "Responses of dead nodes that went on here to their end", |resume| {
+            resume.resumed
+        }),
+        by_reason(
+            "failed",
+            "Responses of dead nodes that did not go on, and whose connections were reset",
+            |resume| &resume.failed,
+        ),
+    ]
 }
 
 fn single<V: Into<Value>>(

@@ -5,7 +5,7 @@ mod openmetrics;
 
 use std::collections::BTreeSet;
 
-use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
+use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, ResumeStatus, TlsStatus};
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
     SwitchStatus, SwitchView,
@@ -114,6 +114,11 @@ fn node() -> NodeStatus {
         listeners: vec![listener],
         health: vec![check],
         tls: vec![TlsStatus { service: "shop".to_owned(), ..TlsStatus::default() }],
+        resume: Some(ResumeStatus {
+            uninsured: [("length".into(), 2)].into(),
+            failed: [("mismatch".into(), 1)].into(),
+            ..ResumeStatus::default()
+        }),
         log_lines: 90,
         log_lost: 2,
         counters: NodeCounter::ALL.iter().map(|counter| (counter.name().into(), 12)).collect(),

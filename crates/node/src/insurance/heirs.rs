@@ -1,6 +1,6 @@
 //! The heirs of this node's responses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use super::{Insurance, lock};
 const HEIRS: usize = 2;
 /// Messages that wait for a node. One that does not keep up is told of less.
 const WAITING: usize = 4096;
+/// Flows taken from one node that are remembered.
+const TAKEN: usize = 1 << 16;
 /// Time between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -41,16 +43,27 @@ impl Own {
     }
 
     /// Keeps a record; false if there is no room.
-    pub(super) fn keep(&mut self, record: &Record) -> bool {
+    pub(super) fn keep(&mut self, record: Record) -> bool {
         if let Some(before) = self.records.remove(&record.flow) {
             self.cost -= before.cost();
         }
         let has_room = self.cost + record.cost() <= self.budget;
         if has_room {
             self.cost += record.cost();
-            self.records.insert(record.flow, record.clone());
+            self.records.insert(record.flow, record);
         }
         has_room
+    }
+
+    pub(super) fn all(&self) -> Vec<Record> {
+        self.records.values().cloned().collect()
+    }
+
+    /// The response of this record has these heirs now, unless it is over.
+    pub(super) fn set_heirs(&mut self, record: Record) {
+        if self.records.get(&record.flow).is_some_and(|known| known.origin == record.origin) {
+            self.keep(record);
+        }
     }
 
     /// Forgets a record; the names of its heirs.
@@ -66,15 +79,44 @@ impl Own {
     }
 }
 
+/// Flows that this node has taken from others, which are to be told when they can be reached.
+#[derive(Debug, Default)]
+pub(super) struct Taken(HashMap<String, Vec<Message>>);
+
+impl Taken {
+    /// Notes a flow of this node.
+    pub(super) fn note(&mut self, from: &str, message: Message) {
+        let flows = self.0.entry(from.to_owned()).or_default();
+        if flows.len() < TAKEN {
+            flows.push(message);
+        }
+    }
+
+    /// What the node is to be told.
+    fn of(&mut self, node: &str) -> Vec<Message> {
+        self.0.remove(node).unwrap_or_default()
+    }
+}
+
 /// Connections to the nodes that can be heirs.
 #[derive(Default)]
-pub(super) struct Heirs(HashMap<String, Line>);
+pub(super) struct Heirs {
+    lines: HashMap<String, Line>,
+    /// Those that could be reached when heirs were looked for last, and the nodes that were dead.
+    seen: (Vec<String>, HashSet<u32>),
+}
 
 struct Line {
     address: SocketAddr,
     queue: Sender<Message>,
     is_open: Arc<AtomicBool>,
     task: JoinHandle<()>,
+}
+
+impl Line {
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
 }
 
 /// The other end of a line, for its task.
@@ -92,36 +134,60 @@ impl Heirs {
         begin: impl Fn(SocketAddr, Far) -> JoinHandle<()>,
     ) {
         let is_kept = |name: &String, line: &mut Line| peers.get(&line.address) != Some(name);
-        self.0.extract_if(|name, line| is_kept(name, line)).for_each(|(_, line)| line.task.abort());
+        self.lines.extract_if(|name, line| is_kept(name, line)).for_each(|(_, line)| line.task.abort());
         for (address, name) in peers {
-            if self.0.contains_key(&name) {
+            if self.lines.contains_key(&name) {
                 continue;
             }
             let (queue, far) = channel(WAITING);
             let is_open = Arc::<AtomicBool>::default();
             let task = begin(address, Far { name: name.clone(), queue: far, is_open: Arc::clone(&is_open) });
-            self.0.insert(name, Line { address, queue, is_open, task });
+            self.lines.insert(name, Line { address, queue, is_open, task });
         }
     }
 
-    /// The record with its heirs: two of these nodes that can be reached, by a hash of the flow. None if there is none.
-    pub(super) fn choose(&self, record: Record, peers: &[Peer]) -> Option<Record> {
-        let is_open =
-            |peer: &&Peer| self.0.get(&peer.name).is_some_and(|line| line.is_open.load(Ordering::Relaxed));
-        let mut open: Vec<&Peer> = peers.iter().filter(is_open).collect();
-        open.sort_by_key(|peer| FixedState::default().hash_one((record.flow, &peer.name)));
-        let heirs: Vec<String> = open.iter().take(HEIRS).map(|peer| peer.name.clone()).collect();
-        (!heirs.is_empty()).then_some(Record { heirs, ..record })
+    /// Whether other nodes can be reached than when this was asked last.
+    pub(super) fn have_changed(&mut self, dead: &HashSet<u32>) -> bool {
+        let open = self.lines.iter().filter(|(_, line)| line.is_open()).map(|(name, _)| name.clone());
+        let mut open: Vec<String> = open.collect();
+        open.sort();
+        let now = (open, dead.clone());
+        let has_changed = now != self.seen;
+        self.seen = now;
+        has_changed
+    }
+
+    /// Two of these nodes that can be reached: those that are heirs already, and others by a hash of the flow.
+    pub(super) fn choose<'a>(
+        &self,
+        flow: Flow,
+        mut heirs: Vec<String>,
+        peers: impl Iterator<Item = &'a Peer>,
+    ) -> Vec<String> {
+        let is_open = |peer: &&Peer| self.lines.get(&peer.name).is_some_and(Line::is_open);
+        let mut open: Vec<&str> = peers.filter(is_open).map(|peer| peer.name.as_str()).collect();
+        heirs.retain(|heir| open.contains(&heir.as_str()));
+        open.retain(|name| !heirs.iter().any(|heir| heir == name));
+        open.sort_by_key(|name| FixedState::default().hash_one((flow, name)));
+        let missing = HEIRS.saturating_sub(heirs.len());
+        heirs.extend(open.into_iter().take(missing).map(str::to_owned));
+        heirs
     }
 
     /// Tells these nodes.
     pub(super) fn say(&self, heirs: &[String], message: &Message) {
-        for line in heirs.iter().filter_map(|name| self.0.get(name)) {
+        for line in heirs.iter().filter_map(|name| self.lines.get(name)) {
             // A node that does not keep up, or cannot be reached now, is told all there is when it can be reached again.
             if line.queue.try_send(message.clone()).is_err() {
                 line.is_open.store(false, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Tells the first of these nodes that can be reached; false if there is none.
+    pub(super) fn say_to_one(&self, nodes: &[String], message: &Message) -> bool {
+        let mut open = nodes.iter().filter_map(|name| self.lines.get(name));
+        open.any(|line| line.is_open() && line.queue.try_send(message.clone()).is_ok())
     }
 }
 
@@ -148,6 +214,10 @@ async fn tell_over(
     let records = lock(&insurance.0.own).of_heir(&far.name);
     for record in records {
         say(&mut channel, &Message::Insure(record)).await?;
+    }
+    let taken = lock(&insurance.0.taken).of(&far.name);
+    for message in taken {
+        say(&mut channel, &message).await?;
     }
     while let Some(message) = far.queue.recv().await {
         say(&mut channel, &message).await?;

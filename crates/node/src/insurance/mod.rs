@@ -18,7 +18,7 @@ use std::time::Instant;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use switchback_config::{Action, Resume};
 use switchback_http::{Progress, parse_head};
-use switchback_resume::{Estate, Flow, Insurable, Message, Record, Uninsured};
+use switchback_resume::{Estate, Flow, Insurable, Message, Offer, Record, Uninsured};
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::ResumeStatus;
@@ -30,12 +30,13 @@ use switchback_wire::packet::{flags, segment};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
     Seq, address_bytes, bytes_of, read_from, sb_flow, sb_insurable, sb_insurable_end, sb_insured, sb_owned,
+    sb_ownership, sb_reason,
 };
 
 use crate::plan::Plan;
 use crate::programs::Programs;
 use crate::signer::Signer;
-use heirs::{Heirs, Own};
+use heirs::{Heirs, Own, Taken};
 
 /// Memory of other nodes' records, and of this node's own, in bytes each.
 const BUDGET: usize = 64 << 20;
@@ -51,6 +52,9 @@ struct Inner {
     estate: Mutex<Estate>,
     own: Mutex<Own>,
     heirs: Mutex<Heirs>,
+    taken: Mutex<Taken>,
+    /// Nodes that a switch has called dead lately, by the hash of their name.
+    dead: Mutex<HashSet<u32>>,
     pools: RwLock<Arc<Pools>>,
     insured: MapHandle,
     owned: MapHandle,
@@ -136,6 +140,8 @@ impl Insurance {
             name,
             own: Mutex::new(Own::new(BUDGET)),
             heirs: Mutex::default(),
+            taken: Mutex::default(),
+            dead: Mutex::default(),
             pools: RwLock::new(Arc::new(Pools::of(plan))),
             insured: programs.insured()?,
             owned: programs.owned()?,
@@ -174,14 +180,21 @@ impl Insurance {
 
     /// Takes what the programs report of this node's responses.
     pub(crate) fn take(&self, reports: Vec<sb_insurable>, ends: Vec<sb_insurable_end>) {
-        let over: HashSet<(sb_flow, u32)> = ends.iter().map(|end| (end.flow, end.origin)).collect();
-        for end in ends {
-            self.over(flow_of(&end.flow), end.origin);
-        }
+        let is_whole = |end: &&sb_insurable_end| end.bequeathed == 0;
+        let over: HashSet<(sb_flow, u32)> =
+            ends.iter().filter(is_whole).map(|end| (end.flow, end.origin)).collect();
         let pools = self.pools();
         for report in reports.iter().filter(|report| !over.contains(&(report.flow, report.owned.origin))) {
             if let Err(why) = self.insure(record_of(report), &pools) {
                 *lock(&self.0.counts).uninsured.entry(why).or_default() += 1;
+            }
+        }
+        self.keep_heirs(&pools);
+        for end in ends {
+            let flow = flow_of(&end.flow);
+            match end.bequeathed {
+                0 => self.over(flow, end.origin),
+                _ => self.bequeath(flow, end.origin),
             }
         }
     }
@@ -190,21 +203,65 @@ impl Insurance {
     fn insure(&self, record: Record, pools: &Pools) -> std::result::Result<(), &'static str> {
         let Some(peers) = pools.peers_of(record.flow.vip, &record.request) else { return Ok(()) };
         Insurable::read(&record.request, &record.response).map_err(Uninsured::name)?;
-        let record = Record { owner: self.0.name.clone(), ..record };
-        let heirs = lock(&self.0.heirs);
-        let record = heirs.choose(record, peers).ok_or("no_heir")?;
-        if !lock(&self.0.own).keep(&record) {
+        let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), ..record };
+        let has_heirs = self.tell_heirs(&mut record, peers);
+        if !lock(&self.0.own).keep(record) {
             return Err("memory");
         }
-        heirs.say(&record.heirs, &Message::Insure(record.clone()));
+        if !has_heirs {
+            return Err("no_heir");
+        }
         lock(&self.0.counts).insured += 1;
         Ok(())
+    }
+
+    /// Chooses heirs in the place of those that have gone, and tells all of them; false if there is none.
+    fn tell_heirs(&self, record: &mut Record, peers: &[Peer]) -> bool {
+        let heirs = lock(&self.0.heirs);
+        let before = std::mem::take(&mut record.heirs);
+        record.heirs = {
+            let dead = lock(&self.0.dead);
+            heirs.choose(
+                record.flow,
+                before.clone(),
+                peers.iter().filter(|peer| !dead.contains(&pool_id(&peer.name))),
+            )
+        };
+        if record.heirs != before {
+            heirs.say(&record.heirs, &Message::Insure(record.clone()));
+        }
+        !record.heirs.is_empty()
+    }
+
+    /// Finds other heirs for all responses when a node has come or gone.
+    fn keep_heirs(&self, pools: &Pools) {
+        let dead = lock(&self.0.dead).clone();
+        if !lock(&self.0.heirs).have_changed(&dead) {
+            return;
+        }
+        let records = lock(&self.0.own).all();
+        for mut record in records {
+            let before = record.heirs.clone();
+            let Some(peers) = pools.peers_of(record.flow.vip, &record.request) else { continue };
+            self.tell_heirs(&mut record, peers);
+            if record.heirs != before {
+                lock(&self.0.own).set_heirs(record);
+            }
+        }
     }
 
     /// Tells heirs that a response is over, if they were told of it.
     pub(crate) fn over(&self, flow: Flow, origin: u32) {
         let Some(heirs) = lock(&self.0.own).over(&flow, origin) else { return };
         lock(&self.0.heirs).say(&heirs, &Message::Over(flow, origin));
+    }
+
+    /// The server of a response has gone: the first heir that can be reached is to go on.
+    fn bequeath(&self, flow: Flow, origin: u32) {
+        let heirs = lock(&self.0.own).over(&flow, origin).unwrap_or_default();
+        if !lock(&self.0.heirs).say_to_one(&heirs, &Message::Bequeathed(flow, origin)) {
+            *lock(&self.0.counts).failed.entry("no_heir").or_default() += 1;
+        }
     }
 
     /// Offers to go on with responses of nodes that are dead, for these switches.
@@ -214,15 +271,13 @@ impl Insurance {
         signer: &Signer,
         switches: &[IpAddr],
     ) -> Vec<(IpAddr, Vec<u8>)> {
-        if dead.is_empty() {
-            return Vec::new();
-        }
+        lock(&self.0.dead).clone_from(dead);
         let mut estate = lock(&self.0.estate);
         let offers = estate.offers(Instant::now(), |name| dead.contains(&pool_id(name)));
         let mut packets = Vec::new();
         for offer in offers {
             for switch in switches.iter().filter(|switch| signer.can_reach(**switch)) {
-                packets.extend(offer_to(*switch, offer.record, signer).map(|packet| (*switch, packet)));
+                packets.extend(offer_to(*switch, &offer, signer).map(|packet| (*switch, packet)));
             }
         }
         packets
@@ -255,7 +310,31 @@ impl Insurance {
                     self.forget(&flow);
                 }
             }
+            Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
+            Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
         }
+    }
+
+    /// Another node has gone on with a response of this one, which was taken for dead: its server is not heard any more.
+    fn fall_silent(&self, flow: &Flow, origin: u32, generation: u32) {
+        let Some(owned) = self.owned(flow).filter(|owned| owned.origin == origin) else { return };
+        let taken = Generation::from_number(generation);
+        let is_open = owned.state == sb_ownership::SB_OWN_OPEN as u8;
+        if is_open && taken.is_newer(Generation::from_number(owned.generation)) {
+            let state = sb_ownership::SB_OWN_RELEASED as u8;
+            let reason = sb_reason::SB_REASON_BEQUEATHED as u8;
+            let silent = sb_owned { state, reason, generation, ..owned };
+            // The flow may have ended meanwhile.
+            let _ = self.0.owned.update(bytes_of(&wire(flow)), bytes_of(&silent), MapFlags::EXIST);
+        }
+    }
+
+    /// This node goes on with a response of the node `from`, which is not to be heard any more when it comes back.
+    fn take_from(&self, from: &str, flow: Flow, origin: u32, generation: u32) {
+        let message = Message::Taken(flow, origin, generation);
+        lock(&self.0.heirs).say_to_one(&[from.to_owned()], &message);
+        // The connection to it may break before it has heard.
+        lock(&self.0.taken).note(from, message);
     }
 
     fn forget(&self, flow: &Flow) {
@@ -333,7 +412,8 @@ fn record_of(report: &sb_insurable) -> Record {
 }
 
 /// RESUME for a switch.
-fn offer_to(switch: IpAddr, record: &Record, signer: &Signer) -> Option<Vec<u8>> {
+fn offer_to(switch: IpAddr, offer: &Offer<'_>, signer: &Signer) -> Option<Vec<u8>> {
+    let Offer { record, gone } = *offer;
     let handshake = Handshake { mss: record.mss, options: record.options, wscale: record.wscale };
     let state = FlowState {
         handshake,
@@ -342,7 +422,7 @@ fn offer_to(switch: IpAddr, record: &Record, signer: &Signer) -> Option<Vec<u8>>
         ..FlowState::at(Seq(record.origin), Seq(record.next))
     };
     let has = Seq(record.seq);
-    let message = FromNode::Resume { of: pool_id(&record.owner), gone: false, state, has };
+    let message = FromNode::Resume { of: pool_id(&record.owner), gone, state, has };
     let flow = wire(&record.flow);
     let header = segment(&flow, true, (state.next, has), flags::ACK, None, &[]);
     signer.packet(switch, &flow, message.option(), &header)

@@ -74,6 +74,7 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
         sent: owned.sent,
         ..record.clone()
     };
+    insurance.take_from(&record.owner, record.flow, record.origin, owned.generation);
     tell_heirs(&here, insurance);
     let rest = Rest { insurable: &insurable, request: &record.request, offset };
     let mut told = 0;

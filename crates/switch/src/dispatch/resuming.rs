@@ -8,7 +8,7 @@ use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::ToAgent;
 use switchback_wire::packet::TcpView;
 use switchback_wire::report::pool_id;
-use switchback_wire::{Seq, sb_flow};
+use switchback_wire::{SB_WINDOW, Seq, sb_flow};
 
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
@@ -67,12 +67,9 @@ impl Dispatcher {
         if !gone && !self.plan.is_dead(owner, at.now) {
             return;
         }
-        let mut connection = match self.pending.take(flow) {
-            Some(pending) => match self.resumable(at, pending, owner, state) {
-                Ok(connection) => connection,
-                Err(Pending { connection, state }) => return self.keep(flow, connection, state),
-            },
-            None if self.answered.entry(flow).is_some() => return,
+        let before = match self.pending.get(flow) {
+            Some(pending) => self.entry_of_pending(at, pending, owner, state),
+            None if self.answered.entry(flow).is_some() => None,
             None => {
                 let entry = match self.current(at, flow) {
                     Some(entry) => Some(entry),
@@ -83,46 +80,58 @@ impl Dispatcher {
                         self.recover(flow, state.origin, entry, view)
                     }
                 };
-                let entry = entry.filter(|known| self.is_about(at, known, owner, state));
-                let Some(entry) = entry else { return };
-                Connection::new(entry, at.now)
+                entry.and_then(|known| self.entry_for(at, known, owner, state))
             }
         };
+        let Some(before) = before else { return };
+        let mut connection = Connection::new(before, at.now);
+        if let Some(pending) = self.pending.take(flow) {
+            connection = pending.connection;
+            connection.entry = before;
+            let mut state = pending.state;
+            if let Some(request) = state.request_mut() {
+                request.put_back(&mut connection);
+            }
+        }
         let state = Resuming::begin(heir, has, &mut connection, &mut self.world(at, flow));
         self.keep(flow, connection, state);
     }
 
-    /// Whether an offer is about the flow as it is known here. The flow may have had another node since, which is dead, too.
-    fn is_about(&self, at: Moment<'_>, known: &Entry, owner: NodeId, said: &FlowState) -> bool {
+    /// The flow's entry behind the response's request, if the offer is about the flow as it is known here. The flow may have had
+    /// another node since, which is dead, too; and its client may have sent more requests, which it sends again.
+    fn entry_for(&self, at: Moment<'_>, known: Entry, owner: NodeId, said: &FlowState) -> Option<Entry> {
         let has_lost_node =
             known.is_resuming() || known.node == owner || self.plan.is_dead(known.node, at.now);
-        has_lost_node && !known.is_held() && (known.origin, known.mark.next) == (said.origin, said.next)
+        let ahead = known.mark.next.offset_from(said.next);
+        let is_its = known.origin == said.origin && (0..=SB_WINDOW as i32).contains(&ahead);
+        if !has_lost_node || known.is_held() || !is_its {
+            return None;
+        }
+        let then = Entry::of_node(known.node, said, self.plan.limits.body)?;
+        Some(if ahead == 0 { known } else { known.set_back_to(&then) })
     }
 
-    /// The connection of a pending flow, if its response can be resumed: the node that was asked for something is dead.
-    fn resumable(
+    /// The same for a pending flow: the node that was asked for something is dead.
+    fn entry_of_pending(
         &self,
         at: Moment<'_>,
-        pending: Pending,
+        pending: &Pending,
         owner: NodeId,
         said: &FlowState,
-    ) -> Result<Connection, Pending> {
-        let Pending { mut connection, mut state } = pending;
-        let before = match &state {
+    ) -> Option<Entry> {
+        let known = pending.connection.entry;
+        let before = match &pending.state {
             State::Resuming(resuming) => {
-                resuming.is_without_heir(|heir| self.plan.is_dead(heir, at.now)).then_some(*resuming.before())
+                let is_without = resuming.is_without_heir(|heir| self.plan.is_dead(heir, at.now));
+                // The heir that has died may have carried its adoption out.
+                is_without.then_some(Entry { generation: known.generation, ..*resuming.before() })
             }
-            State::Assembling(_) | State::Releasing(_) | State::Asking(_) => Some(connection.entry),
+            State::Assembling(_) | State::Releasing(_) | State::Asking(_) | State::Delivering(_) => {
+                Some(known)
+            }
             _ => None,
         };
-        let before = before.filter(|before| self.is_about(at, before, owner, said));
-        let Some(before) = before else { return Err(Pending { connection, state }) };
-        if let Some(request) = state.request_mut() {
-            request.put_back(&mut connection);
-        }
-        // The heir that has died may have carried its adoption out.
-        connection.entry = Entry { generation: connection.entry.generation, ..before };
-        Ok(connection)
+        self.entry_for(at, before?, owner, said)
     }
 
     /// The response under way on the flow goes on at another node.

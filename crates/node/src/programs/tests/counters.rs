@@ -339,6 +339,16 @@ impl Flows<'_> {
                 while bench.counter(InsurableLost) == 0 {
                     resume::long_response(bench, &mut self.of_ipv4());
                 }
+                bench.insurable();
+                bench.be(NODE[0]);
+            }
+            Bequeathed => {
+                let _egress = bench.attach_egress(LOOPBACK);
+                bench.resume(2000, 0);
+                let mut known = self.of_ipv4();
+                resume::long_response(bench, &mut known);
+                resume::acknowledge(bench, &mut known, 1000);
+                drop(known.socket.take());
                 bench.be(NODE[0]);
             }
             Death => self.say_of_next(SB_OP_DEAD, 0, b""),

@@ -21,7 +21,7 @@ fn new(port: u16, v6: bool) -> KnownFlow {
 }
 
 /// The client has so much more of the response.
-fn acknowledge(bench: &Bench, known: &mut KnownFlow, more: usize) {
+pub fn acknowledge(bench: &Bench, known: &mut KnownFlow, more: usize) {
     known.ack += more as u32;
     let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), flags::ACK, None, b"");
     let view = TcpView::parse(&inner).expect("a TCP packet");
@@ -150,6 +150,100 @@ fn a_request_in_several_packets_is_kept() {
             let kept = &heads.request[..heads.request_len.into()];
             assert_eq!(kept, &text.as_bytes()[..text.len().min(2 * 1400)]);
         }
+    });
+}
+
+/// The server closes in the middle: with the rest of what it has written, or at once.
+#[test]
+fn a_response_whose_server_has_gone_is_left_to_another_node() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.resume(AFTER, 0);
+        for (port, at_once) in [(40_000, false), (40_001, true)] {
+            let mut known = new(port, false);
+            long_response(&bench, &mut known);
+            let (reports, _) = bench.insurable();
+            assert_eq!(reports.len(), 1);
+            let before = bench.counter(NodeCounter::Bequeathed);
+            let socket = known.socket.take().unwrap();
+            if at_once {
+                let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+                nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+            } else {
+                // What it has not read would make its kernel say RST.
+                (&socket).read_exact(&mut [0; REQUEST.len()]).unwrap();
+                (&socket).write_all(b"more").unwrap();
+            }
+            drop(socket);
+            wait_until("it is left", || bench.counter(NodeCounter::Bequeathed) > before);
+            let owned = bench.flow(&known.flow).expect("the flow is not over");
+            let state = (owned.state, owned.reason);
+            assert_eq!(state, (sb_ownership::SB_OWN_RELEASED as u8, SB_REASON_BEQUEATHED as u8));
+            let (_, ends) = bench.insurable();
+            assert_eq!((ends.len(), ends[0].bequeathed, ends[0].origin), (1, 1, 1000));
+            // It waits for the other node, whatever its client sends.
+            let next = |op: sb_op| {
+                known.option(op).with(|flow: &mut sb_flow_state| {
+                    flow.origin = 1000u32.to_be();
+                    flow.next = (known.seq + REQUEST.len() as u32).to_be();
+                    flow.requests = 2u16.to_be();
+                })
+            };
+            let request = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..next(SB_OP_FORWARD) };
+            assert_eq!(bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0).0, Verdict::Drop);
+            let release =
+                known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = 1000u32.to_be());
+            let (_, frame) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
+            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            assert_eq!((option.op, option.reason), (SB_OP_BUSY as u8, SB_REASON_BEQUEATHED as u8));
+        }
+    });
+}
+
+/// Without another node, or behind the end of the response, the client hears of it.
+#[test]
+fn a_server_that_is_not_insured_closes() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        for (port, after) in [(40_000, 0), (40_001, AFTER)] {
+            bench.resume(after, 0);
+            let mut known = new(port, false);
+            long_response(&bench, &mut known);
+            if after > 0 {
+                acknowledge(&bench, &mut known, 3000);
+                write(&known, &[b'x'; BODY - 3000]);
+                followed(&bench, &known, HEAD.len() + BODY);
+            }
+            drop(known.socket.take());
+            let is_over =
+                || bench.flow(&known.flow).is_none_or(|owned| owned.reason != SB_REASON_BEQUEATHED as u8);
+            assert!(is_over());
+            assert_eq!(bench.counter(NodeCounter::Bequeathed), 0);
+        }
+    });
+}
+
+#[test]
+fn a_response_behind_which_its_client_has_asked_for_more_is_not_insured() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.resume(AFTER, 0);
+        let mut known = new(40_000, false);
+        long_response(&bench, &mut known);
+        assert_eq!(bench.insurable().0.len(), 1);
+        let option = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+            flow.origin = 1000u32.to_be();
+            flow.requests = 2u16.to_be();
+        });
+        let request = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option };
+        let forwarded = bench.counter(NodeCounter::Forwarded);
+        bench.send(&known.hand_over(request, REQUEST));
+        wait_until("it has come", || bench.counter(NodeCounter::Forwarded) > forwarded);
+        let (reports, ends) = bench.insurable();
+        assert_eq!((reports.len(), ends.len(), ends[0].bequeathed), (0, 1, 0));
     });
 }
 

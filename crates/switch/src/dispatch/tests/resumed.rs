@@ -205,7 +205,7 @@ fn another_heir_goes_on_when_the_first_one_dies() {
     let again = download.acknowledge(len, HAS + 5).remove(0);
     assert_eq!((again.op, again.node), (SB_OP_ADOPT, node(3)));
     let generation = |adopt: &ToNode| FlowState::read(&adopt.option).generation;
-    assert_eq!(generation(&again).is_newer(generation(&adopt)), true);
+    assert!(generation(&again).is_newer(generation(&adopt)));
     assert!(download.world.answer(&again, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert_eq!(download.world.map[&flow()].node, NodeId(2));
     // The same when the first heir has gone on for a while.
