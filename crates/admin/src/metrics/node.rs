@@ -133,7 +133,7 @@ fn of_resumed() -> Vec<Metric<NodeStatus>> {
         one(Kind::Gauge, "kept", "Responses of other nodes with which this one could go on", |resume| {
             resume.kept
         }),
-        one(Kind::Gauge, "kept_bytes", "Memory of these", |resume| resume.kept_bytes),
+        one(Kind::Gauge, "kept_memory", "Memory of these", |resume| resume.kept_bytes).unit(Unit::Bytes),
         one(Kind::Counter, "evicted", "Responses of other nodes that gave way to later ones", |resume| {
             resume.evicted
         }),
