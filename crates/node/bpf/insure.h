@@ -179,11 +179,22 @@ static __noinline int report_insurable_end(struct sb_owned *flow, const struct s
         return 0;
 }
 
-/* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */
-static __always_inline int is_insured(const struct sb_owned *flow, __u32 len)
+/* Whether a response that has been reported is under way, and `len` bytes more are not all of it. */
+static __always_inline int is_reported(const struct sb_owned *flow, __u32 len)
 {
         return flow->insure & SB_INSURE_REPORTED &&
                flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) && flow->framing.left > len;
+}
+
+/* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */
+static __noinline int is_insured(const struct sb_owned *flow, const struct sb_flow *key, __u32 len)
+{
+        __u32 *origin;
+
+        if (!flow || !key || !is_reported(flow, len))
+                return 0;
+        origin = bpf_map_lookup_elem(&have_heirs, key);
+        return origin && *origin == flow->origin;
 }
 
 /*

@@ -122,6 +122,15 @@ struct {
         __uint(max_entries, 1 << 21);
 } insurable SEC(".maps");
 
+/* Responses of this node with which another one can go on, from the agent: the connections' `origin`. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, __u32);
+} have_heirs SEC(".maps");
+
 /* Nodes that switches take for dead, by the hash of their name: when a switch has said so last, by bpf_ktime_get_ns(). */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -102,7 +102,7 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
 static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow,
                                       const struct sb_flow *key, int old_state)
 {
-        if (is_insured(flow, 0) && !tcp->inet_conn.icsk_inet.sk.sk_err) {
+        if (!tcp->inet_conn.icsk_inet.sk.sk_err && is_insured(flow, key, 0)) {
                 bequeath(flow, key, tcp->snd_una);
                 return 1;
         }
@@ -171,7 +171,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
         seq = bpf_ntohl(header->seq);
         ack = bpf_ntohl(header->ack_seq);
         tcp_flags = sb_tcp_flags(header);
-        if (is_insured(flow, len) && has_ended(skb, tcp_flags)) {
+        if (has_ended(skb, tcp_flags) && is_insured(flow, key, len)) {
                 bequeath(flow, key, flow->followed);
                 return TCX_DROP;
         }

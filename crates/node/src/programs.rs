@@ -196,6 +196,11 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.insured).doing(|| "open the map insured")
     }
 
+    /// The map of this node's responses with which another one can go on.
+    pub(crate) fn have_heirs(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.have_heirs).doing(|| "open the map have_heirs")
+    }
+
     /// The nodes that a switch has called dead after `since`, by the hash of their name.
     pub(crate) fn deaths(&self, since: u64) -> Result<HashSet<u32>> {
         let mut dead = HashSet::new();

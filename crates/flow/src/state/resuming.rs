@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use switchback_wire::flow_state::Stream;
 use switchback_wire::generation::Generation;
-use switchback_wire::message::{FromNode, ToNode};
+use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::packet::{flags, segment, set_window, timestamps};
 use switchback_wire::{Reason, SB_WINDOW, Seq, sb_session};
 
@@ -44,9 +44,21 @@ pub struct Resuming {
 #[derive(Debug)]
 enum Step {
     /// The client is asked again at `due`.
-    Client { due: Duration, interval: Duration },
-    /// The heir has been given this packet.
-    Heir { adoption: HeldPacket, patience: Patience },
+    Client {
+        due: Duration,
+        interval: Duration,
+    },
+    Heir(Box<Handover>),
+}
+
+/// The flow on its way to the heir.
+#[derive(Debug)]
+struct Handover {
+    /// What the heir is given.
+    adoption: HeldPacket,
+    patience: Patience,
+    /// What the client has said since.
+    latest: Option<HeldPacket>,
 }
 
 impl Resuming {
@@ -76,13 +88,13 @@ impl Resuming {
     pub(super) fn due(&self) -> Duration {
         match &self.step {
             Step::Client { due, .. } => *due,
-            Step::Heir { patience, .. } => patience.due,
+            Step::Heir(handover) => handover.patience.due,
         }
     }
 
     /// A node has been asked.
     pub(super) fn waits_for_node(&self) -> bool {
-        matches!(self.step, Step::Heir { .. })
+        matches!(self.step, Step::Heir(_))
     }
 
     /// Sends the last byte that the client has acknowledged once more, with any content: a client that has timestamps
@@ -105,10 +117,7 @@ impl Resuming {
             Event::Heard(packet) => self.on_heard(packet, connection, world),
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Adopted { .. }) if self.waits_for_node() => {
-                world.count(Count::Resumed);
-                world.resumed(&connection.entry);
-                world.set_entry(&connection.entry);
-                Assembling::new(world.now()).advance(connection, world)
+                self.on_adopted(connection, world)
             }
             Event::Reply(FromNode::Refused { reason, generation, .. })
                 if self.waits_for_node() && generation == connection.entry.generation =>
@@ -119,10 +128,29 @@ impl Resuming {
         }
     }
 
+    fn on_adopted(self, connection: &mut Connection, world: &mut dyn World) -> State {
+        world.count(Count::Resumed);
+        world.resumed(&connection.entry);
+        world.set_entry(&connection.entry);
+        if let Step::Heir(handover) = &self.step
+            && let Some(latest) = &handover.latest
+        {
+            world.forward(&connection.entry, latest, Reading::None);
+        }
+        Assembling::new(world.now()).advance(connection, world)
+    }
+
     fn on_heard(mut self, packet: &HeldPacket, connection: &mut Connection, world: &mut dyn World) -> State {
+        if let Step::Heir(handover) = &mut self.step {
+            // It may open the window, which the client does not say again.
+            if packet.view.is_empty() {
+                handover.latest = Some(packet.clone());
+            }
+            return State::Resuming(self);
+        }
         let next = connection.entry.mark.next;
         let is_of_response = !packet.view.ack.before(self.has) && !packet.view.seq.before(next);
-        if self.waits_for_node() || !is_of_response || packet.view.flags & flags::ACK == 0 {
+        if !is_of_response || packet.view.flags & flags::ACK == 0 {
             return State::Resuming(self);
         }
         let times = timestamps(&packet.bytes, &packet.view);
@@ -140,7 +168,8 @@ impl Resuming {
         connection.entry.mark.begins = next;
         connection.entry.mark.session = sb_session::default();
         Self::ask_heir(&adoption, connection, world);
-        self.step = Step::Heir { adoption, patience: Patience::new(world.now()) };
+        let patience = Patience::new(world.now());
+        self.step = Step::Heir(Box::new(Handover { adoption, patience, latest: None }));
         State::Resuming(self)
     }
 
@@ -157,7 +186,8 @@ impl Resuming {
                 *due = now + *interval;
                 self.ask_client(connection, world);
             }
-            Step::Heir { adoption, patience } => {
+            Step::Heir(handover) => {
+                let Handover { adoption, patience, .. } = &mut **handover;
                 if !patience.try_again(now, world.is_dead(self.heir)) && !patience.try_on(now) {
                     return fail(connection, world);
                 }

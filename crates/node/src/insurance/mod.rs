@@ -57,6 +57,7 @@ struct Inner {
     dead: Mutex<HashSet<u32>>,
     pools: RwLock<Arc<Pools>>,
     insured: MapHandle,
+    have_heirs: MapHandle,
     owned: MapHandle,
     counts: Mutex<Counts>,
     port: u16,
@@ -144,6 +145,7 @@ impl Insurance {
             dead: Mutex::default(),
             pools: RwLock::new(Arc::new(Pools::of(plan))),
             insured: programs.insured()?,
+            have_heirs: programs.have_heirs()?,
             owned: programs.owned()?,
             counts: Mutex::default(),
             port: listeners.port(),
@@ -205,7 +207,10 @@ impl Insurance {
         Insurable::read(&record.request, &record.response).map_err(Uninsured::name)?;
         let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), ..record };
         let has_heirs = self.tell_heirs(&mut record, peers);
+        let key = wire(&record.flow);
         if !lock(&self.0.own).keep(record) {
+            // The next attempt may find room, so its heirs may keep what they were told.
+            let _ = self.0.have_heirs.delete(bytes_of(&key));
             return Err("memory");
         }
         if !has_heirs {
@@ -226,6 +231,12 @@ impl Insurance {
                 before.clone(),
                 peers.iter().filter(|peer| !dead.contains(&pool_id(&peer.name))),
             )
+        };
+        let key = wire(&record.flow);
+        // Without an entry the client hears of the server's end.
+        let _ = match record.heirs.is_empty() {
+            true => self.0.have_heirs.delete(bytes_of(&key)),
+            false => self.0.have_heirs.update(bytes_of(&key), &record.origin.to_ne_bytes(), MapFlags::ANY),
         };
         if record.heirs != before {
             heirs.say(&record.heirs, &Message::Insure(record.clone()));
@@ -252,13 +263,21 @@ impl Insurance {
 
     /// Tells heirs that a response is over, if they were told of it.
     pub(crate) fn over(&self, flow: Flow, origin: u32) {
-        let Some(heirs) = lock(&self.0.own).over(&flow, origin) else { return };
+        let Some(heirs) = self.disinherit(&flow, origin) else { return };
         lock(&self.0.heirs).say(&heirs, &Message::Over(flow, origin));
+    }
+
+    /// Forgets a response of this node; its heirs.
+    fn disinherit(&self, flow: &Flow, origin: u32) -> Option<Vec<String>> {
+        let heirs = lock(&self.0.own).over(flow, origin)?;
+        // There is no entry if it had no heir.
+        let _ = self.0.have_heirs.delete(bytes_of(&wire(flow)));
+        Some(heirs)
     }
 
     /// The server of a response has gone: the first heir that can be reached is to go on.
     fn bequeath(&self, flow: Flow, origin: u32) {
-        let heirs = lock(&self.0.own).over(&flow, origin).unwrap_or_default();
+        let heirs = self.disinherit(&flow, origin).unwrap_or_default();
         if !lock(&self.0.heirs).say_to_one(&heirs, &Message::Bequeathed(flow, origin)) {
             *lock(&self.0.counts).failed.entry("no_heir").or_default() += 1;
         }

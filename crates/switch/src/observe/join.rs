@@ -413,6 +413,17 @@ mod tests {
         (Some(begins), Some(node), bytes, Ended::Complete, 0)
     }
 
+    /// The last of a connection's requests, whose response goes on at another node.
+    #[test]
+    fn a_resumed_response_is_of_the_node_that_has_sent_its_end() {
+        let mut bench = Bench::default();
+        let resumed = Observation::Resumed { flow: flow(1), origin: Seq(1), node: OTHER, number: 1 };
+        let unknown = Observation::Resumed { flow: flow(2), origin: Seq(1), node: OTHER, number: 1 };
+        assert!(bench.take([given(1, 1, NODE, 5), resumed, unknown, said(1, NODE, 5, 70)]).is_empty());
+        let row = (Some(1), Some(OTHER), 90, Ended::Complete, 1);
+        assert_eq!(bench.take([said(1, OTHER, 1, 90)]), [row]);
+    }
+
     #[test]
     fn request_and_fact_match_in_either_order() {
         let mut bench = Bench::default();

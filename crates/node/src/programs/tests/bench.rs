@@ -296,6 +296,11 @@ impl Bench {
         )
     }
 
+    /// Another node can go on with the response on this connection.
+    pub fn give_heirs(&self, flow: &sb_flow, origin: u32) {
+        self.skel.maps.have_heirs.update(bytes_of(flow), &origin.to_ne_bytes(), MapFlags::ANY).unwrap();
+    }
+
     /// Another node's response with which this one can go on.
     pub fn insure(&self, flow: &sb_flow, response: &sb_insured) {
         self.skel.maps.insured.update(bytes_of(flow), bytes_of(response), MapFlags::ANY).unwrap();

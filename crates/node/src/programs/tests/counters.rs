@@ -348,6 +348,7 @@ impl Flows<'_> {
                 let mut known = self.of_ipv4();
                 resume::long_response(bench, &mut known);
                 resume::acknowledge(bench, &mut known, 1000);
+                bench.give_heirs(&known.flow, 1000);
                 drop(known.socket.take());
                 bench.be(NODE[0]);
             }

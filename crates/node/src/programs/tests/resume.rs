@@ -166,6 +166,7 @@ fn a_response_whose_server_has_gone_is_left_to_another_node() {
             let (reports, _) = bench.insurable();
             assert_eq!(reports.len(), 1);
             let before = bench.counter(NodeCounter::Bequeathed);
+            bench.give_heirs(&known.flow, 1000);
             let socket = known.socket.take().unwrap();
             if at_once {
                 let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
@@ -201,17 +202,18 @@ fn a_response_whose_server_has_gone_is_left_to_another_node() {
     });
 }
 
-/// Without another node, or behind the end of the response, the client hears of it.
+/// Without an heir, or behind the end of the response, the client hears of it.
 #[test]
 fn a_server_that_is_not_insured_closes() {
     alone(|| {
         let bench = Bench::new();
         let _egress = bench.attach_egress(LOOPBACK);
-        for (port, after) in [(40_000, 0), (40_001, AFTER)] {
+        for (port, after, origin) in [(40_000, 0, 1000), (40_001, AFTER, 1000), (40_002, AFTER, 999)] {
             bench.resume(after, 0);
             let mut known = new(port, false);
             long_response(&bench, &mut known);
-            if after > 0 {
+            bench.give_heirs(&known.flow, origin);
+            if origin == 1000 && after > 0 {
                 acknowledge(&bench, &mut known, 3000);
                 write(&known, &[b'x'; BODY - 3000]);
                 followed(&bench, &known, HEAD.len() + BODY);

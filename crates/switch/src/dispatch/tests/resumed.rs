@@ -121,7 +121,11 @@ fn a_response_goes_on_behind_what_its_client_has() {
     let first = FlowState::read(&download.at_first.option);
     assert!(state.generation.is_newer(first.generation));
     assert_eq!((state.next, state.requests), (first.next, 1));
-    assert!(download.world.answer(&adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    // What the client says meanwhile is the heir's, too.
+    assert!(download.acknowledge(len, HAS + 1).is_empty());
+    let sent = download.world.answer(&adopt, SB_OP_ADOPTED, SB_REASON_NONE);
+    let [ack] = &sent[..] else { panic!("one packet, not {sent:?}") };
+    assert_eq!((ack.op, ack.node, ack.view().ack), (SB_OP_FORWARD, node(2), SERVER + HAS + 1u32));
     let entry = download.world.map[&flow()];
     assert!(entry.is_resumed() && entry.node == NodeId(1), "{entry:?}");
     assert_eq!((download.world.dispatcher.pending(), download.world.dispatcher.stats.resumed), (0, 1));
