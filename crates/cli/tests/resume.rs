@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::http::{Document, add_long_document, start_fetch};
+use common::http::{Document, Response, add_long_document, start_fetch};
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::ServerKind;
 
@@ -17,6 +17,7 @@ fn start(nodes: usize) -> Result<Cluster> {
         servers: vec![ServerKind::Nginx; nodes],
         pools: vec![("web", (0..nodes).collect())],
         pool_lines: "resume = \"range\"\n".to_owned(),
+        limits: "resume_after = \"64KiB\"",
         ..Plan::default()
     })
 }
@@ -26,6 +27,9 @@ fn of_resume(cluster: &Cluster, node: usize, key: &str) -> Result<u64> {
     let status = cluster.node_status(node)?;
     status["resume"][key].as_u64().ok_or_else(|| format!("no {key} in {status}").into())
 }
+
+/// A curl that runs, until it is over.
+type Fetching = Box<dyn FnOnce() -> Result<Vec<Response>> + Send>;
 
 /// Downloads of `count` clients by both IP versions, with a small request behind each on the same connection.
 struct Downloads<'a> {
@@ -39,24 +43,23 @@ impl<'a> Downloads<'a> {
         Ok(Downloads { cluster, big: add_long_document(cluster, "/big", mebibytes)?, count })
     }
 
-    /// All of them have been insured when `work` begins. Every byte is right; how many clients needed another connection for
-    /// the small request.
+    /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every byte
+    /// is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
         let Downloads { cluster, big, count } = self;
         let small = Document::of(&cluster.lab, "/small")?;
+        let mut waiting = Vec::new();
+        for index in 0..*count {
+            let url = |path| if index % 2 == 0 { cluster.url4(path) } else { cluster.url6(path) };
+            let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
+            waiting.push(start_fetch(cluster.client(), gets, &["--limit-rate", "4M"], PATIENCE * 2)?);
+        }
+        let nodes = 0..cluster.plan.servers.len();
+        let under_way = || nodes.clone().map(|node| of_resume(cluster, node, "under_way")).sum();
+        wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == *count as u64)?;
         std::thread::scope(|scope| {
-            let mut running = Vec::new();
-            for index in 0..*count {
-                let url = |path| if index % 2 == 0 { cluster.url4(path) } else { cluster.url6(path) };
-                let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
-                // For longer than it takes to start all of them, on a busy machine, too.
-                let options = ["--limit-rate", "2M"];
-                let wait = start_fetch(cluster.client(), gets, &options, Duration::from_secs(60))?;
-                running.push(scope.spawn(move || wait().map_err(|error| error.to_string())));
-            }
-            let nodes = 0..cluster.plan.servers.len();
-            let under_way = || nodes.clone().map(|node| of_resume(cluster, node, "under_way")).sum();
-            wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == *count as u64)?;
+            let read = |wait: Fetching| scope.spawn(move || wait().map_err(|error| error.to_string()));
+            let running: Vec<_> = waiting.into_iter().map(|wait| read(Box::new(wait))).collect();
             work()?;
             let mut anew = 0;
             for download in running {
@@ -136,19 +139,24 @@ fn a_second_death_ends_no_download() -> Result {
     cluster.down()
 }
 
-/// Other bytes of the same length: the connection is reset.
+/// Other bytes of the same length.
+fn change(cluster: &Cluster, node: usize) -> Result {
+    let path = cluster.lab.directory().join(format!("roots/node{node}/big"));
+    let changed = path.with_extension("new");
+    std::fs::write(&changed, vec![b'!'; 16 << 20])?;
+    // nginx makes entity tags from the length and the second of the last change.
+    let later = std::time::SystemTime::now() + Duration::from_secs(2);
+    std::fs::File::options().write(true).open(&changed)?.set_modified(later)?;
+    Ok(std::fs::rename(&changed, &path)?)
+}
+
+/// The connection is reset.
 #[test]
 fn no_byte_of_another_file_is_sent() -> Result {
     let cluster = start(2)?;
     let downloads = Downloads::of(&cluster, 16, 8)?;
     let fetched = downloads.beside(|| {
-        let path = cluster.lab.directory().join("roots/node1/big");
-        let changed = path.with_extension("new");
-        std::fs::write(&changed, vec![b'!'; 16 << 20])?;
-        // nginx makes entity tags from the length and the second of the last change.
-        let later = std::time::SystemTime::now() + Duration::from_secs(2);
-        std::fs::File::options().write(true).open(&changed)?.set_modified(later)?;
-        std::fs::rename(&changed, &path)?;
+        change(&cluster, 1)?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         Ok(())
     });
@@ -156,6 +164,25 @@ fn no_byte_of_another_file_is_sent() -> Result {
     assert!(error.contains("body ends after"), "{error}");
     let failed = cluster.node_status(1)?["resume"]["failed"].clone();
     assert!(failed["mismatch"].as_u64().is_some_and(|count| count >= 1), "{failed}");
+    cluster.lab.node(0).set_loss(0, 0)?;
+    cluster.down()
+}
+
+/// Another file on one node, and no server on another.
+#[test]
+fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
+    let cluster = start(4)?;
+    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    downloads.beside(|| {
+        change(&cluster, 1)?;
+        cluster.kill_server(2)?;
+        cluster.lab.node(0).set_loss(ALL, ALL)?;
+        Ok(())
+    })?;
+    let failed = [1, 2].map(|node| Ok(cluster.node_status(node)?["resume"]["failed"].clone()));
+    println!("{failed:?}");
+    let [changed, without] = failed.map(|failed: Result<serde_json::Value>| failed.expect("a status"));
+    assert!(changed["mismatch"].as_u64().is_some() || without["server"].as_u64().is_some());
     cluster.lab.node(0).set_loss(0, 0)?;
     cluster.down()
 }

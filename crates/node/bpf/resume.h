@@ -74,7 +74,8 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
         flow->framing.status = response->status;
         flow->keeps = response->keeps;
         flow->again = 0;
-        flow->insure = SB_INSURE_NEVER;
+        /* The agent tells other nodes itself. */
+        flow->insure = SB_INSURE_REPORTED | SB_INSURE_NEVER;
         return 0;
 }
 

@@ -36,7 +36,7 @@ pub struct Estate {
 struct Kept {
     record: Record,
     age: u64,
-    /// Its server has gone, and left it to this node.
+    /// Its server has gone, and its node has left it to its heirs.
     gone: bool,
     /// When it was first offered, and last.
     offered: Option<(Instant, Instant)>,
@@ -101,7 +101,7 @@ impl Estate {
         is_its && self.remove(flow).is_some()
     }
 
-    /// The node of a response leaves it to this one.
+    /// The node of a response leaves it to its heirs.
     pub fn inherit(&mut self, flow: &Flow, origin: u32) {
         if let Some(kept) = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin) {
             kept.gone = true;
@@ -120,13 +120,13 @@ impl Estate {
         Some(kept.record)
     }
 
-    /// The responses to be offered now: their nodes are dead, and so are all heirs before this one; or their servers are gone,
-    /// and they have been left to this node.
+    /// The responses to be offered now: their nodes are dead, or have left them to their heirs, and all heirs before this one
+    /// are dead.
     pub fn offers(&mut self, now: Instant, is_dead: impl Fn(&str) -> bool) -> Vec<Offer<'_>> {
         let Estate { name, by_flow, .. } = self;
         let due = by_flow.values_mut().filter_map(|kept| {
             let mut before = kept.record.heirs.iter().take_while(|heir| *heir != name);
-            if !kept.gone && (!is_dead(&kept.record.owner) || !before.all(|heir| is_dead(heir))) {
+            if !(kept.gone || is_dead(&kept.record.owner)) || !before.all(|heir| is_dead(heir)) {
                 kept.offered = None;
                 return None;
             }
@@ -164,6 +164,7 @@ mod tests {
             response: vec![0; 100],
             owner: owner.to_owned(),
             heirs: heirs.iter().map(|heir| (*heir).to_owned()).collect(),
+            past: Vec::new(),
         }
     }
 
@@ -203,7 +204,8 @@ mod tests {
         estate.inherit(&record(1, "n1", &[]).flow, 7);
         assert_eq!(count(&mut estate, 15_500, &[]), 0, "another connection");
         estate.inherit(&record(1, "n1", &[]).flow, 1);
-        assert_eq!(count(&mut estate, 15_600, &[]), 1);
+        assert_eq!(count(&mut estate, 15_600, &[]), 0, "the first heir lives");
+        assert_eq!(count(&mut estate, 15_600, &["n2"]), 1);
         estate.keep(record(1, "n1", &["n2", "n3"]));
         // The node comes back, and dies again.
         assert_eq!(count(&mut estate, 16_000, &["n2"]), 0);

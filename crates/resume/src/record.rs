@@ -46,12 +46,17 @@ pub struct Record {
     pub owner: String,
     /// Names of the nodes that can go on, the first one first.
     pub heirs: Vec<String>,
+    /// Names of the nodes that have had the response before.
+    pub past: Vec<String>,
 }
 
 impl Record {
     /// Memory of the record, in bytes.
     pub fn cost(&self) -> usize {
-        size_of::<Record>() + self.request.len() + self.response.len() + 32 * (1 + self.heirs.len())
+        size_of::<Record>()
+            + self.request.len()
+            + self.response.len()
+            + 32 * (1 + self.heirs.len() + self.past.len())
     }
 }
 

@@ -77,12 +77,12 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Asks the server for the rest, and sends it to the client once the answer has proven to be that. `sent` is called with the
-/// number of bytes that have been given to the client's socket so far.
+/// client's socket and the number of bytes that it has been given so far.
 pub async fn send_rest(
     client: &mut TcpStream,
     server: SocketAddr,
     rest: Rest<'_>,
-    mut sent: impl FnMut(u64),
+    mut sent: impl FnMut(&TcpStream, u64),
 ) -> Result<(), Failure> {
     let Some(request) = rest.insurable.ask(rest.request, rest.offset) else { return Ok(()) };
     let asking = async {
@@ -98,13 +98,13 @@ pub async fn send_rest(
         timeout(STALLED, client.write_all(begun)).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
     written.map_err(Failure::Client)?;
     let mut done = begun.len() as u64;
-    sent(done);
+    sent(client, done);
     let pipe = Pipe::new().map_err(Failure::Server)?;
     while done < len {
         let at_once = usize::try_from(len - done).unwrap_or(AT_ONCE).min(AT_ONCE);
         let moved = timeout(STALLED, pipe.pass(&mut stream, client, at_once)).await;
         done += moved.unwrap_or(Err(Failure::Stalled))? as u64;
-        sent(done);
+        sent(client, done);
     }
     Ok(())
 }
@@ -216,7 +216,7 @@ mod tests {
             let insurable = insurable();
             let rest = Rest { insurable: &insurable, request: REQUEST, offset };
             let mut last = 0;
-            let done = send_rest(&mut client, server, rest, |sent| last = sent).await;
+            let done = send_rest(&mut client, server, rest, |_, sent| last = sent).await;
             drop(client);
             let asked = String::from_utf8(asked.await.unwrap()).unwrap();
             assert!(asked.contains(&format!("Range: bytes={offset}-{}\r\n", LEN - 1)), "{asked}");
@@ -278,11 +278,11 @@ mod tests {
             let (mut client, _) = listener.accept().await.unwrap();
             let insurable = insurable();
             let rest = Rest { insurable: &insurable, request: REQUEST, offset: 5 };
-            let done = send_rest(&mut client, closed, rest, |_| {}).await;
+            let done = send_rest(&mut client, closed, rest, |_, _| {}).await;
             assert!(matches!(done, Err(Failure::Server(_))), "{done:?}");
             // The client has all of it.
             let rest = Rest { offset: LEN as u64, ..rest };
-            assert!(send_rest(&mut client, closed, rest, |_| {}).await.is_ok());
+            assert!(send_rest(&mut client, closed, rest, |_, _| {}).await.is_ok());
         });
     }
 }

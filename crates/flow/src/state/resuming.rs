@@ -149,7 +149,9 @@ impl Resuming {
             return State::Resuming(self);
         }
         let next = connection.entry.mark.next;
-        let is_of_response = !packet.view.ack.before(self.has) && !packet.view.seq.before(next);
+        // Nothing else than its numbers shows that the packet is the client's.
+        let ahead = packet.view.seq.offset_from(next);
+        let is_of_response = !packet.view.ack.before(self.has) && (0..=SB_WINDOW as i32).contains(&ahead);
         if !is_of_response || packet.view.flags & flags::ACK == 0 {
             return State::Resuming(self);
         }

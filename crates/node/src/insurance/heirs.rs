@@ -183,12 +183,6 @@ impl Heirs {
             }
         }
     }
-
-    /// Tells the first of these nodes that can be reached; false if there is none.
-    pub(super) fn say_to_one(&self, nodes: &[String], message: &Message) -> bool {
-        let mut open = nodes.iter().filter_map(|name| self.lines.get(name));
-        open.any(|line| line.is_open() && line.queue.try_send(message.clone()).is_ok())
-    }
 }
 
 /// Tells a node what is to be told, without end.

@@ -226,11 +226,10 @@ impl Insurance {
         let before = std::mem::take(&mut record.heirs);
         record.heirs = {
             let dead = lock(&self.0.dead);
-            heirs.choose(
-                record.flow,
-                before.clone(),
-                peers.iter().filter(|peer| !dead.contains(&pool_id(&peer.name))),
-            )
+            // One that could not go on before cannot now, as far as is known.
+            let may_be =
+                |peer: &&Peer| !dead.contains(&pool_id(&peer.name)) && !record.past.contains(&peer.name);
+            heirs.choose(record.flow, before.clone(), peers.iter().filter(may_be))
         };
         let key = wire(&record.flow);
         // Without an entry the client hears of the server's end.
@@ -275,12 +274,10 @@ impl Insurance {
         Some(heirs)
     }
 
-    /// The server of a response has gone: the first heir that can be reached is to go on.
+    /// The server of a response has gone: the first heir that lives is to go on.
     fn bequeath(&self, flow: Flow, origin: u32) {
-        let heirs = self.disinherit(&flow, origin).unwrap_or_default();
-        if !lock(&self.0.heirs).say_to_one(&heirs, &Message::Bequeathed(flow, origin)) {
-            *lock(&self.0.counts).failed.entry("no_heir").or_default() += 1;
-        }
+        let Some(heirs) = self.disinherit(&flow, origin) else { return };
+        lock(&self.0.heirs).say(&heirs, &Message::Bequeathed(flow, origin));
     }
 
     /// Offers to go on with responses of nodes that are dead, for these switches.
@@ -351,7 +348,7 @@ impl Insurance {
     /// This node goes on with a response of the node `from`, which is not to be heard any more when it comes back.
     fn take_from(&self, from: &str, flow: Flow, origin: u32, generation: u32) {
         let message = Message::Taken(flow, origin, generation);
-        lock(&self.0.heirs).say_to_one(&[from.to_owned()], &message);
+        lock(&self.0.heirs).say(&[from.to_owned()], &message);
         // The connection to it may break before it has heard.
         lock(&self.0.taken).note(from, message);
     }
@@ -427,6 +424,7 @@ fn record_of(report: &sb_insurable) -> Record {
         response: heads.response[..heads.response_len.into()].to_vec(),
         owner: String::new(),
         heirs: Vec::new(),
+        past: Vec::new(),
     }
 }
 

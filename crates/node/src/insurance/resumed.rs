@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use log::{debug, info};
@@ -53,8 +53,11 @@ async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
         }
         Err(failure) => {
             *lock(&insurance.0.counts).failed.entry(failure.name()).or_default() += 1;
-            info!("the response of {} to {client} does not go on: {failure}", record.owner);
-            insurance.over(flow, origin);
+            info!("the response of {} to {client} does not go on here: {failure}", record.owner);
+            if matches!(failure, Failure::Client(_)) {
+                insurance.over(flow, origin);
+            }
+            // If another heir is left, the programs keep that from the client.
             reset(&socket);
         }
     }
@@ -72,19 +75,17 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
         requests: owned.requests,
         seq: owned.began,
         sent: owned.sent,
+        past: [&record.past[..], std::slice::from_ref(&record.owner)].concat(),
         ..record.clone()
     };
     insurance.take_from(&record.owner, record.flow, record.origin, owned.generation);
     tell_heirs(&here, insurance);
     let rest = Rest { insurable: &insurable, request: &record.request, offset };
     let mut told = 0;
-    let fd = socket.as_raw_fd();
-    send_rest(socket, record.flow.vip, rest, |sent| {
+    send_rest(socket, record.flow.vip, rest, |socket, sent| {
         if sent - told >= TOLD_AGAIN {
             told = sent;
-            // SAFETY: the socket is open as long as the response is being sent.
-            let unacknowledged = unacknowledged(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap_or(0);
-            let has = sent.saturating_sub(unacknowledged);
+            let has = sent.saturating_sub(unacknowledged(socket).unwrap_or(0));
             let seq = owned.began.wrapping_add(has as u32);
             tell_heirs(&Record { seq, sent: owned.sent + has, ..here.clone() }, insurance);
         }
@@ -101,16 +102,15 @@ fn tell_heirs(record: &Record, insurance: &Insurance) {
 /// Waits until the client has acknowledged everything, or is gone. Behind that the socket can be closed: the programs keep
 /// its FIN from a client that may go on, whose next request is any node's.
 async fn until_acknowledged(socket: &TcpStream) {
-    use std::os::fd::AsFd;
     while socket.take_error().is_ok_and(|error| error.is_none())
-        && unacknowledged(socket.as_fd()).is_ok_and(|bytes| bytes > 0)
+        && unacknowledged(socket).is_ok_and(|bytes| bytes > 0)
     {
         sleep(LOOK).await;
     }
 }
 
 /// Bytes that the client has not acknowledged (SIOCOUTQ, tcp(7)).
-fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+fn unacknowledged(socket: &TcpStream) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };

@@ -107,6 +107,8 @@ fn a_response_goes_on_behind_what_its_client_has() {
     assert!(download.world.to_client.is_empty(), "it is being asked");
     let len = download.len;
     assert!(download.acknowledge(len, KNOWN - 1).is_empty(), "an old packet");
+    assert!(download.acknowledge(len - 1, HAS).is_empty(), "a packet from before its request was whole");
+    assert!(download.acknowledge(len + SB_WINDOW + 1, HAS).is_empty(), "a packet of somebody who guesses");
     let adopt = download.acknowledge(len, HAS).remove(0);
     assert_eq!((adopt.op, adopt.node), (SB_OP_ADOPT, node(2)));
     assert_eq!(u32::from(adopt.option.flags), SB_HANDOVER_RESUME);
