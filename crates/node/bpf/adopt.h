@@ -354,24 +354,26 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
 }
 
 /*
- * The agent listens, whether the server does or not. If the response cannot go on here, makes the packet the answer and
- * returns other than 0. Not inlined: its caller has no stack to spare.
+ * Answers an ADOPT that resumes a response if that has been carried out, whatever has become of it, or if the response
+ * cannot go on here. Else returns 0. Not inlined: its caller has no stack to spare.
  */
-static __noinline int cannot_resume(struct handoff *h, struct socket_facts *socket)
+static __noinline int answer_resumption(const struct __sk_buff *skb, struct handoff *h)
 {
+        struct sb_owned *flow;
+
+        if (!is_resumption(h) || asks_outcome(*(volatile __u32 *)&skb->mark))
+                return 0;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
+                return answer_adopted(h, flow);
         switch (is_resumable(h)) {
         case RESUMABLE:
-                break;
+                return 0;
         case RESUMABLE_OVER:
                 return refuse(h, SB_REASON_SERVED, SB_NODE_REFUSED_NOT_INSURED);
-        case RESUMABLE_NOT:
-                return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_NOT_INSURED);
+        default:
+                return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NOT_INSURED);
         }
-        if (socket->kind == SOCKET_NONE) {
-                socket->kind = SOCKET_LISTENER;
-                socket->slot = 1;
-        }
-        return 0;
 }
 
 static __always_inline void on_new_socket(struct __sk_buff *skb, const struct handoff *h)
@@ -392,19 +394,24 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
 
         if (!h)
                 return TCX_DROP;
+        if (is_resumption(h)) {
+                over = answer_resumption(skb, h);
+                if (over)
+                        return over;
+                draining = 0;
+        }
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (!asks_outcome(skb_mark)) {
                 ours = is_owned(flow, h);
-                over = !ours && is_over(h);
+                over = !ours && !is_resumption(h) && is_over(h);
                 if (skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED) &&
                     !(ours && was_passed_on(flow, h)))
                         barred = is_barred(ours ? flow : NULL, h);
                 read_socket(skb, h, &socket);
-                if (is_resumption(h)) {
-                        over = 0;
-                        draining = 0;
-                        if (cannot_resume(h, &socket))
-                                return ANSWER_WHOLE;
+                /* The agent listens, whether the server does or not. */
+                if (socket.kind == SOCKET_NONE && is_resumption(h)) {
+                        socket.kind = SOCKET_LISTENER;
+                        socket.slot = 1;
                 }
         }
         adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);

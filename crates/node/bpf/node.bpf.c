@@ -48,6 +48,7 @@
 #include "read.h"
 #include "received.h"
 #include "release.h"
+#include "resume.h"
 #include "socket.h"
 #include "stalled.h"
 #include "tcx.h"

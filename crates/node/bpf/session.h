@@ -18,7 +18,8 @@
  * Prepares the session's cookie for the first request of an adoption. Less than zero if the packet is not
  * delivered.
  */
-__noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
+static __always_inline int begin_session(struct __sk_buff *skb, const struct handoff *h,
+                                         struct sb_owned *flow)
 {
         struct sb_persistence *p;
 

@@ -201,13 +201,18 @@ impl Resuming {
     }
 
     fn on_refused(self, reason: Option<Reason>, connection: &mut Connection, world: &mut dyn World) -> State {
-        if reason != Some(Reason::Served) {
-            return fail(connection, world);
+        match reason {
+            // The client has all of the response: its next request is one of an idle flow whose node is dead.
+            Some(Reason::Served) => {
+                connection.entry = self.before;
+                world.set_entry(&connection.entry);
+                Assembling::new(world.now()).advance(connection, world)
+            }
+            // The node does not know the response.
+            Some(Reason::NoSocket) => fail(connection, world),
+            // There is no room at the moment.
+            _ => State::Resuming(self),
         }
-        // The client has all of the response: its next request is one of an idle flow whose node is dead.
-        connection.entry = self.before;
-        world.set_entry(&connection.entry);
-        Assembling::new(world.now()).advance(connection, world)
     }
 }
 

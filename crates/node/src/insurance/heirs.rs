@@ -23,7 +23,7 @@ const WAITING: usize = 4096;
 /// Flows taken from one node that are remembered.
 const TAKEN: usize = 1 << 16;
 /// Time between two attempts to reach a node.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(200);
 
 /// The records of this node, to be told again to an heir that comes back.
 #[derive(Debug)]
@@ -38,8 +38,9 @@ impl Own {
         Own { budget, cost: 0, records: HashMap::new() }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.records.len()
+    /// Number of responses that have an heir.
+    pub(super) fn insured(&self) -> usize {
+        self.records.values().filter(|record| !record.heirs.is_empty()).count()
     }
 
     /// Keeps a record; false if there is no room.

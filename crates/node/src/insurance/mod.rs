@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sys::socket::{Backlog, listen};
 use switchback_config::{Action, Resume};
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{Estate, Flow, Insurable, Message, Offer, Record, Uninsured};
@@ -119,6 +120,8 @@ impl Listeners {
     pub(crate) fn open() -> Result<Self> {
         let at = |ip: IpAddr, port| {
             let listener = TcpListener::bind(SocketAddr::new(ip, port))?;
+            // All flows of a dead node may come at once; the kernel's own limit is `net.core.somaxconn`.
+            listen(&listener, Backlog::MAXALLOWABLE)?;
             listener.set_nonblocking(true)?;
             Ok::<_, io::Error>(listener)
         };
@@ -371,7 +374,7 @@ impl Insurance {
         };
         ResumeStatus {
             insured: counts.insured,
-            under_way: own.len() as u64,
+            under_way: own.insured() as u64,
             uninsured: by_name(&counts.uninsured),
             kept: estate.len() as u64,
             kept_bytes: estate.cost() as u64,

@@ -292,6 +292,11 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
             bench.send(&resume(&known));
             let (socket, client) = agent.accept().unwrap();
             assert_eq!((client, socket.local_addr().unwrap()), (known.flow.client(), known.flow.vip()));
+            // A copy, when the agent has forgotten the record.
+            bench.insure(&known.flow, &sb_insured::default());
+            let (_, frame) = bench.ingress(&to_us(&resume(&known)), 0);
+            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            assert_eq!(option.op, SB_OP_ADOPTED as u8);
             let owned = bench.flow(&known.flow).unwrap();
             assert_eq!(owned.framing.state(), SB_FRAMING_BODY | SB_FRAMING_SKIP);
             assert_eq!((owned.framing.left(), owned.sent), (5000, (HEAD.len() + 4000) as u64));
@@ -322,11 +327,11 @@ fn what_is_not_known_is_not_resumed() {
         let good = insured(&known);
         let over = good.bytes as u32 - good.sent as u32;
         let rows: [(&str, Option<sb_insured>, sb_reason); 6] = [
-            ("no response", None, SB_REASON_FAILED),
-            ("another connection", Some(sb_insured { origin: 1, ..good }), SB_REASON_FAILED),
-            ("a later request", Some(sb_insured { next: good.next + 1, ..good }), SB_REASON_FAILED),
-            ("a client in the head", Some(sb_insured { sent: 10, ..good }), SB_REASON_FAILED),
-            ("a client far behind", Some(sb_insured { seq: good.seq + 9000, ..good }), SB_REASON_FAILED),
+            ("no response", None, SB_REASON_NO_SOCKET),
+            ("another connection", Some(sb_insured { origin: 1, ..good }), SB_REASON_NO_SOCKET),
+            ("a later request", Some(sb_insured { next: good.next + 1, ..good }), SB_REASON_NO_SOCKET),
+            ("a client in the head", Some(sb_insured { sent: 10, ..good }), SB_REASON_NO_SOCKET),
+            ("a client far behind", Some(sb_insured { seq: good.seq + 9000, ..good }), SB_REASON_NO_SOCKET),
             (
                 "a client with all of it",
                 Some(sb_insured { seq: good.seq.wrapping_sub(over), ..good }),

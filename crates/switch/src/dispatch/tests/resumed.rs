@@ -184,6 +184,13 @@ fn a_connection_is_reset_if_nobody_can_go_on() {
     let mut download = Download::of_a_dead_node();
     let adopt = download.resumed_at(node(2));
     assert!(download.world.answer(&adopt, SB_OP_REFUSED, SB_REASON_FAILED).is_empty());
+    let [again] = &download.world.pass()[..] else { panic!("one ADOPT") };
+    assert_eq!(
+        (again.op, again.node, &again.packet),
+        (SB_OP_ADOPT, node(2), &adopt.packet),
+        "there may be room soon"
+    );
+    assert!(download.world.answer(&adopt, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
     assert_eq!(download.asked().flags & flags::RST, flags::RST);
     assert!(!download.world.map.contains_key(&flow()));
     assert_eq!(download.world.dispatcher.stats.not_resumed, 1);
