@@ -29,6 +29,7 @@
 #include "ownership.h"
 #include "packet.h"
 #include "received.h"
+#include "resume.h"
 #include "session.h"
 #include "socket.h"
 #include "tcx.h"
@@ -64,23 +65,29 @@ static __noinline int remember_again(const struct handoff *h)
  * RFC 7323 section 5), its ACK number an attack (RFC 5961 section 5); and once a request follows it, nobody
  * else may bring its data. So it gets the latest TSval and ACK number.
  *
+ * The client of a resumed response may have data of the earlier node behind a gap. Once the gap is closed, it
+ * acknowledges what this socket has not sent, which the kernel would ignore without end (tcp_ack()).
+ *
  * Where the switch has acknowledged data that is not here yet, TSecr is older than what the client
  * acknowledges. The kernel would take the difference for a round trip, and its own retransmissions for
  * spurious ones. A TSecr of zero tells it nothing (tcp_rtt_tsopt_us(), tcp_packet_delayed()).
  */
 static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
-                                      __u32 snd_una)
+                                      const struct socket_facts *facts)
 {
         const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
         struct tcp_with_timestamps header;
-        __u32 tsval;
+        __u32 tsval, ack = h->ack;
 
-        if (decapsulate(skb, h))
+        if (!facts || decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (flow && h->tcp_flags & SB_TCP_RST)
                 flow = NULL;
-        if (flow && h->payload && is_before(h->ack, snd_una))
-                write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(snd_una));
+        if (flow && h->payload && is_before(ack, facts->snd_una))
+                ack = facts->snd_una;
+        if (flow && is_resumed(flow) && is_before(facts->snd_nxt, ack))
+                ack = facts->snd_nxt;
+        write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(ack));
         if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.kinds != SB_TCPOPT_TSTAMP_ALIGNED)
                 return TCX_PASS;
         if ((h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD)) == SB_HANDOVER_AHEAD)
@@ -221,7 +228,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         count(SB_NODE_FORWARDED);
         if (!is_owned(flow, h) || facts.kind != SOCKET_LIVE)
                 flow = NULL;
-        return deliver_in_time(skb, h, flow, facts.snd_una);
+        return deliver_in_time(skb, h, flow, &facts);
 }
 
 /*

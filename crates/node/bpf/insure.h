@@ -80,6 +80,12 @@ static __always_inline struct sb_heads *heads_of_sender(struct __sk_buff *skb, _
         return sk ? bpf_sk_storage_get(&heads, sk, NULL, flags) : NULL;
 }
 
+/* sb_owned.insure for a response that is insurable from `bytes` on. */
+static __always_inline __u32 from_kib(__u64 bytes)
+{
+        return bytes >> 10 < SB_INSURE_NEVER ? bytes >> 10 : SB_INSURE_NEVER;
+}
+
 /*
  * The head of a response is over: keeps it, if the response is long and all of its head is in this packet, at offset
  * `start`.
@@ -103,7 +109,7 @@ static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow
         if (len == 0 || len > SB_INSURED_RESPONSE || bpf_skb_load_bytes(skb, start, kept->response, len))
                 return 0;
         kept->response_len = len;
-        flow->insure = (after + len) >> 10;
+        flow->insure = from_kib(after + len);
         return 0;
 }
 
@@ -146,7 +152,7 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
                 return 0;
         }
         bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
-        flow->insure = SB_INSURE_REPORTED | ((__u32)(flow->sent >> 10) + SB_INSURE_AGAIN);
+        flow->insure = SB_INSURE_REPORTED | from_kib(flow->sent + ((__u64)SB_INSURE_AGAIN << 10));
         count(SB_NODE_INSURABLE);
         return 0;
 }
@@ -154,7 +160,7 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
 /* Whether so much of the response has been sent that it is to be reported, or reported again. */
 static __always_inline int is_insurable(const struct sb_owned *flow)
 {
-        __u32 from = flow->insure & ~SB_INSURE_REPORTED;
+        __u32 from = flow->insure & SB_INSURE_NEVER;
 
         return from && from != SB_INSURE_NEVER && flow->sent >> 10 >= from;
 }
@@ -166,7 +172,7 @@ static __noinline int report_insurable_end(struct sb_owned *flow, const struct s
 
         if (!flow || !key)
                 return 0;
-        flow->insure = SB_INSURE_NEVER;
+        flow->insure = (flow->insure & SB_INSURE_RESUMED) | SB_INSURE_NEVER;
         report = bpf_ringbuf_reserve(&insurable, sizeof(*report), 0);
         if (!report) {
                 count(SB_NODE_INSURABLE_LOST);

@@ -40,6 +40,12 @@ static __always_inline __s64 bytes_before(const struct sb_insured *response, con
         return (__s64)response->sent + (__s32)(h->ack - response->seq);
 }
 
+/* Whether the agent sends the response under way on the flow. */
+static __always_inline int is_resumed(const struct sb_owned *flow)
+{
+        return flow->insure & SB_INSURE_RESUMED;
+}
+
 enum resumable {
         RESUMABLE,
         RESUMABLE_NOT,
@@ -75,7 +81,7 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
         flow->keeps = response->keeps;
         flow->again = 0;
         /* The agent tells other nodes itself. */
-        flow->insure = SB_INSURE_REPORTED | SB_INSURE_NEVER;
+        flow->insure = SB_INSURE_REPORTED | SB_INSURE_RESUMED | SB_INSURE_NEVER;
         return 0;
 }
 

@@ -194,8 +194,10 @@ struct sb_owned {
 
 /* In sb_owned.insure: the response has been reported as insurable. */
 #define SB_INSURE_REPORTED 0x80000000
+/* The agent sends the response, in the place of another node. */
+#define SB_INSURE_RESUMED 0x40000000
 /* Instead of a number: the response is not insurable, or not from here on. */
-#define SB_INSURE_NEVER 0x7fffffff
+#define SB_INSURE_NEVER 0x3fffffff
 /* KiB after which a long response is reported once more: sequence numbers wrap. */
 #define SB_INSURE_AGAIN (1 << 18)
 

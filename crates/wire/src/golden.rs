@@ -174,7 +174,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_ended>(), 2 * 8 + 3 * 4 + 2 * 2);
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
-    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4);
+    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4 + 8);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
     assert_eq!(size_of::<sb_listening_switch>(), 8 + 8 * 4 + size_of::<sb_switch_self>());
     assert_eq!(size_of::<sb_stalled>(), size_of::<sb_flow>() + 4 * 4 + 2 * 2);

@@ -1,7 +1,7 @@
 //! What becomes of an ADOPT: the rows of the table in bpf/adopt.h.
 
+use std::mem::offset_of;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use NodeCounter::*;
@@ -15,7 +15,6 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
-use crate::moving::get;
 
 /// `skb->mark` of a packet from the wire and of clones, as in bpf/again.h.
 const WIRE: u32 = 0;
@@ -521,13 +520,9 @@ fn each_row_of_the_table() {
     });
 }
 
-/// Where `tcpi_rtt` is in `struct tcp_info` (linux/tcp.h).
-const RTT_AT: usize = 68;
-
 /// The kernel's estimate of the round trip, in microseconds; 0: it has none.
 fn round_trip_us(socket: &TcpStream) -> u32 {
-    let info: [u8; RTT_AT + 4] = get(socket.as_fd(), libc::TCP_INFO).expect("TCP_INFO");
-    u32::from_ne_bytes(*info.last_chunk().expect("4 bytes"))
+    tcp_info(socket, offset_of!(libc::tcp_info, tcpi_rtt))
 }
 
 /// The client echoes what the switch has sent, which is no time. The kernel's own estimate goes to the next node.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut, RingBufferBuilder};
+use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, setsockopt, socket,
@@ -34,6 +35,7 @@ use switchback_wire::{
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
 
 use crate::clients::Clients;
+use crate::moving::get;
 use crate::programs::{describe, open, set_flows};
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
@@ -99,6 +101,12 @@ pub fn alone(work: impl FnOnce() + Send) {
     };
     let ended = std::thread::scope(|scope| scope.spawn(enter).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// The field at this offset of the socket's `struct tcp_info`.
+pub fn tcp_info(socket: &TcpStream, at: usize) -> u32 {
+    let info: [u8; 128] = get(socket.as_fd(), libc::TCP_INFO).expect("TCP_INFO");
+    u32::from_ne_bytes(*info[at..].first_chunk().expect("a field"))
 }
 
 /// The time as the programs measure it.

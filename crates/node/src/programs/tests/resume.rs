@@ -1,8 +1,10 @@
 //! Responses with which another node could go on, and going on with another node's.
 
 use std::io::{Read, Write};
+use std::mem::offset_of;
 use std::net::{TcpListener, TcpStream};
 
+use nix::libc;
 use sb_op::*;
 use sb_reason::*;
 use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_NONE, SB_FRAMING_SKIP};
@@ -314,6 +316,31 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
             assert_eq!((owned.framing.state(), owned.followed), (SB_FRAMING_NONE, known.ack + 5000));
         }
         assert_eq!(bench.counter(NodeCounter::Resumed), 2);
+    });
+}
+
+/// What the earlier node sent behind a gap was not sent by this node's socket. The kernel hears that all it has sent is there.
+#[test]
+fn a_client_may_have_data_of_the_earlier_node_behind_a_gap() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        let agent = agent(false);
+        bench.resume(AFTER, agent.local_addr().unwrap().port());
+        let mut known = KnownFlow { seq: 1500, ..new(40_000, false) };
+        bench.insure(&known.flow, &insured(&known));
+        bench.send(&resume(&known));
+        let (socket, _) = agent.accept().unwrap();
+        socket.set_nodelay(true).unwrap();
+        let unacked = || tcp_info(&socket, offset_of!(libc::tcp_info, tcpi_unacked));
+        for (write, has) in [(1000, 4000), (1500, 0), (3000, 1500), (500, 500)] {
+            (&socket).write_all(&vec![b'y'; write]).unwrap();
+            wait_until("it is sent", || unacked() > 0);
+            acknowledge(&bench, &mut known, has);
+            wait_until("all of it is acknowledged", || unacked() == 0);
+        }
+        let owned = bench.flow(&known.flow).unwrap();
+        assert_eq!((owned.responses, owned.followed), (1, known.ack));
     });
 }
 
