@@ -2,19 +2,27 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::http::{Document, Response, add_long_document, start_fetch};
+use common::responses::Responses;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::ServerKind;
 
 /// All packets.
 const ALL: u32 = 1000;
+const LITTLE: u32 = 10;
 const DOWNLOADS: usize = 12;
 
 fn start(nodes: usize) -> Result<Cluster> {
+    start_servers(ServerKind::Nginx, nodes)
+}
+
+fn start_servers(server: ServerKind, nodes: usize) -> Result<Cluster> {
     Cluster::start_with(Plan {
-        servers: vec![ServerKind::Nginx; nodes],
+        servers: vec![server; nodes],
         pools: vec![("web", (0..nodes).collect())],
         pool_lines: "resume = \"range\"\n".to_owned(),
         limits: "resume_after = \"64KiB\"",
@@ -43,8 +51,8 @@ impl<'a> Downloads<'a> {
         Ok(Downloads { cluster, big: add_long_document(cluster, "/big", mebibytes)?, count })
     }
 
-    /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every byte
-    /// is right; how many clients needed another connection for the small request.
+    /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every third
+    /// stands still until `work` is over. Every byte is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
         let Downloads { cluster, big, count } = self;
         let small = Document::of(&cluster.lab, "/small")?;
@@ -59,8 +67,11 @@ impl<'a> Downloads<'a> {
         wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == *count as u64)?;
         std::thread::scope(|scope| {
             let read = |wait: Fetching| scope.spawn(move || wait().map_err(|error| error.to_string()));
-            let running: Vec<_> = waiting.into_iter().map(|wait| read(Box::new(wait))).collect();
+            let (still, moving): (Vec<_>, Vec<_>) =
+                waiting.into_iter().enumerate().partition(|(index, _)| index % 3 == 2);
+            let mut running: Vec<_> = moving.into_iter().map(|(_, wait)| read(Box::new(wait))).collect();
             work()?;
+            running.extend(still.into_iter().map(|(_, wait)| read(Box::new(wait))));
             let mut anew = 0;
             for download in running {
                 let responses = download.join().expect("no panic")?;
@@ -136,6 +147,82 @@ fn a_second_death_ends_no_download() -> Result {
     for node in [0, 1] {
         cluster.lab.node(node).set_loss(0, 0)?;
     }
+    cluster.down()
+}
+
+/// Loses one of a hundred packets on all cables of the nodes, handoff packets among them.
+#[test]
+fn downloads_go_on_over_bad_paths() -> Result {
+    let cluster = start(3)?;
+    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let anew = downloads.beside(|| {
+        for node in [1, 2] {
+            cluster.lab.node(node).set_loss(LITTLE, LITTLE)?;
+        }
+        let had = of_resume(&cluster, 0, "under_way")?;
+        cluster.lab.node(0).set_loss(ALL, ALL)?;
+        println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
+        Ok(())
+    })?;
+    assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
+    (0..3).try_for_each(|node| cluster.lab.node(node).set_loss(0, 0))?;
+    cluster.down()
+}
+
+fn goes_on_at(server: ServerKind) -> Result {
+    let cluster = start_servers(server, 3)?;
+    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let anew = downloads.beside(|| {
+        let had = of_resume(&cluster, 0, "under_way")?;
+        cluster.lab.node(0).set_loss(ALL, ALL)?;
+        println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
+        Ok(())
+    })?;
+    assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
+    cluster.lab.node(0).set_loss(0, 0)?;
+    cluster.down()
+}
+
+#[test]
+fn apache_goes_on() -> Result {
+    goes_on_at(ServerKind::Apache)
+}
+
+/// A file server in Go.
+#[test]
+fn caddy_goes_on() -> Result {
+    goes_on_at(ServerKind::Caddy)
+}
+
+/// Requests that a client sends while its response goes on elsewhere are answered behind it.
+#[test]
+fn a_request_behind_a_resumed_response_is_answered() -> Result {
+    let cluster = start(2)?;
+    let big = add_long_document(&cluster, "/big", 16)?;
+    let mut clients = Vec::new();
+    for index in 0..4 {
+        let vip = if index % 2 == 0 { cluster.lab.vip4().into() } else { cluster.lab.vip6().into() };
+        let mut stream = cluster.client().tcp_connect(SocketAddr::new(vip, 80), PATIENCE)?;
+        stream.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        clients.push(stream);
+    }
+    let under_way = || Ok(of_resume(&cluster, 0, "under_way")? + of_resume(&cluster, 1, "under_way")?);
+    wait_until("all responses are insured", PATIENCE, under_way, |sum| *sum == 4)?;
+    let had = of_resume(&cluster, 0, "under_way")?;
+    cluster.lab.node(0).set_loss(ALL, ALL)?;
+    let resumed = || Ok(cluster.switch_status()?["dispatch"]["resumed"].as_u64());
+    wait_until("the responses have gone on", PATIENCE, resumed, |count| *count == Some(had))?;
+    for stream in &mut clients {
+        stream.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    }
+    for stream in &clients {
+        let mut responses = Responses::new(stream, PATIENCE)?;
+        for document in [&big, &Document::of(&cluster.lab, "/small")?] {
+            let response = responses.next(false)?.ok_or_else(|| format!("no {}", document.path))?;
+            assert!(response.body == *document.body, "{}: {} bytes", document.path, response.body.len());
+        }
+    }
+    cluster.lab.node(0).set_loss(0, 0)?;
     cluster.down()
 }
 
