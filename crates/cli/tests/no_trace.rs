@@ -78,7 +78,7 @@ fn after_sigkill_restart_and_sigterm() -> Result {
 /// A long download, in the middle of which something is done to the cluster.
 fn download_while(disturb: impl FnOnce(&mut Cluster) -> Result) -> Result {
     let mut cluster = Cluster::start()?;
-    let long = add_long_document(&cluster, "/long", MEBIBYTES)?;
+    let long = add_long_document(&cluster.lab, "/long", MEBIBYTES)?;
     cluster.client().set_rate(Some(CLIENT_RATE))?;
     let url = cluster.url4("/long");
     let received = |cluster: &Cluster| Ok(cluster.client().interface_counters("eth0")?.rx.bytes);

@@ -82,7 +82,7 @@ fn a_node_comes_by_signal() -> Result {
 #[test]
 fn a_node_leaves_during_a_download() -> Result {
     let (cluster, mut plan) = start()?;
-    let long = add_long_document(&cluster, "/long", 100)?;
+    let long = add_long_document(&cluster.lab, "/long", 100)?;
     cluster.client().set_rate(Some(200_000_000))?;
     let documents = Documents::of(&cluster.lab)?;
     // Round robin: one of two downloads that begin together is node1's. Each is followed by a small request

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use common::announced::{Switch, routes_lead_to};
 use common::http::{Document, Response, add_long_document, start_fetch};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, wait_until};
-use switchback_lab::ServerKind;
+use common::{Cluster, PATIENCE, Plan, Result, alone, start_daemon, status, stop, wait_until};
+use switchback_lab::{Host, Lab, Routing, ServerKind, ServerOptions, Topology};
 
 /// All packets.
 const ALL: u32 = 1000;
@@ -21,18 +22,22 @@ fn start(nodes: usize) -> Result<Cluster> {
 }
 
 fn start_servers(server: ServerKind, nodes: usize) -> Result<Cluster> {
-    Cluster::start_with(Plan {
+    Cluster::start_with(plan(server, nodes))
+}
+
+fn plan(server: ServerKind, nodes: usize) -> Plan {
+    Plan {
         servers: vec![server; nodes],
         pools: vec![("web", (0..nodes).collect())],
         pool_lines: "resume = \"range\"\n".to_owned(),
         limits: "resume_after = \"64KiB\"",
         ..Plan::default()
-    })
+    }
 }
 
 /// What a node says of its resumed responses.
-fn of_resume(cluster: &Cluster, node: usize, key: &str) -> Result<u64> {
-    let status = cluster.node_status(node)?;
+fn of_resume(lab: &Lab, node: usize, key: &str) -> Result<u64> {
+    let status = status(lab.node(node))?;
     status["resume"][key].as_u64().ok_or_else(|| format!("no {key} in {status}").into())
 }
 
@@ -41,29 +46,30 @@ type Fetching = Box<dyn FnOnce() -> Result<Vec<Response>> + Send>;
 
 /// Downloads of `count` clients by both IP versions, with a small request behind each on the same connection.
 struct Downloads<'a> {
-    cluster: &'a Cluster,
+    lab: &'a Lab,
     big: Document,
     count: usize,
 }
 
 impl<'a> Downloads<'a> {
-    fn of(cluster: &'a Cluster, mebibytes: usize, count: usize) -> Result<Self> {
-        Ok(Downloads { cluster, big: add_long_document(cluster, "/big", mebibytes)?, count })
+    fn of(lab: &'a Lab, mebibytes: usize, count: usize) -> Result<Self> {
+        Ok(Downloads { lab, big: add_long_document(lab, "/big", mebibytes)?, count })
     }
 
     /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every third
     /// stands still until `work` is over. Every byte is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
-        let Downloads { cluster, big, count } = self;
-        let small = Document::of(&cluster.lab, "/small")?;
+        let Downloads { lab, big, count } = self;
+        let small = Document::of(lab, "/small")?;
         let mut waiting = Vec::new();
         for index in 0..*count {
-            let url = |path| if index % 2 == 0 { cluster.url4(path) } else { cluster.url6(path) };
+            let vip = if index % 2 == 0 { lab.vip4().to_string() } else { format!("[{}]", lab.vip6()) };
+            let url = |path: &str| format!("http://{vip}{path}");
             let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
-            waiting.push(start_fetch(cluster.client(), gets, &["--limit-rate", "4M"], PATIENCE * 2)?);
+            waiting.push(start_fetch(lab.client(0), gets, &["--limit-rate", "4M"], PATIENCE * 2)?);
         }
-        let nodes = 0..cluster.plan.servers.len();
-        let under_way = || nodes.clone().map(|node| of_resume(cluster, node, "under_way")).sum();
+        let nodes = 0..lab.nodes().count();
+        let under_way = || nodes.clone().map(|node| of_resume(lab, node, "under_way")).sum();
         wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == *count as u64)?;
         std::thread::scope(|scope| {
             let read = |wait: Fetching| scope.spawn(move || wait().map_err(|error| error.to_string()));
@@ -91,17 +97,22 @@ impl<'a> Downloads<'a> {
     }
 
     fn dispatched(&self, key: &str) -> Result<u64> {
-        let status = self.cluster.switch_status()?;
-        status["dispatch"][key].as_u64().ok_or_else(|| format!("no {key} in {status}").into())
+        dispatched(self.lab.switch(0), key)
     }
+}
+
+/// What a switch counts.
+fn dispatched(switch: &Host, key: &str) -> Result<u64> {
+    let status = status(switch)?;
+    status["dispatch"][key].as_u64().ok_or_else(|| format!("no {key} in {status}").into())
 }
 
 #[test]
 fn downloads_go_on_when_their_node_dies() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     let anew = downloads.beside(|| {
-        let had = of_resume(&cluster, 0, "under_way")?;
+        let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         // It comes back in the middle of its responses, and falls silent.
@@ -118,9 +129,9 @@ fn downloads_go_on_when_their_node_dies() -> Result {
 #[test]
 fn downloads_go_on_when_their_server_dies() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     downloads.beside(|| {
-        let had = of_resume(&cluster, 0, "under_way")?;
+        let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.kill_server(0)?;
         // What its kernel has been given may be the rest.
         println!("{had} responses had a server");
@@ -136,7 +147,7 @@ fn downloads_go_on_when_their_server_dies() -> Result {
 #[test]
 fn a_second_death_ends_no_download() -> Result {
     let cluster = start(4)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     let anew = downloads.beside(|| {
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         std::thread::sleep(Duration::from_secs(1));
@@ -150,16 +161,67 @@ fn a_second_death_ends_no_download() -> Result {
     cluster.down()
 }
 
+/// The machines of a node and of a switch die together. The other switch has not seen the connections.
+#[test]
+fn downloads_go_on_when_their_switch_dies_too() -> Result {
+    goes_on_with_two_switches(true)
+}
+
+/// The switch that a connection does not come by has not seen it, and can tell that only by its client's silence.
+#[test]
+fn downloads_go_on_with_two_switches() -> Result {
+    goes_on_with_two_switches(false)
+}
+
+fn goes_on_with_two_switches(one_dies: bool) -> Result {
+    let _alone = alone();
+    let lab = Lab::builder().topology(Topology::Routed).routing(Routing::Bird).switches(2).nodes(3).up()?;
+    let config = plan(ServerKind::Nginx, 3).config(&lab) + "\n{switches}";
+    let config = lab.write_config_text(&config)?;
+    let mut agents = Vec::new();
+    for node in lab.nodes() {
+        node.nginx(&ServerOptions::default())?;
+        agents.push(start_daemon(node, "node", &config)?);
+    }
+    let switches = lab.switches().map(|host| Switch::start(host, &config));
+    let switches = switches.collect::<Result<Vec<_>>>()?;
+    routes_lead_to(&lab, &[0, 1])?;
+    let downloads = Downloads::of(&lab, 16, DOWNLOADS)?;
+    let anew = downloads.beside(|| {
+        let had = of_resume(&lab, 0, "under_way")?;
+        lab.node(0).cut_link()?;
+        if one_dies {
+            switches[0].host.cut_link()?;
+        }
+        let resumed = || switches.iter().map(|switch| dispatched(switch.host, "resumed")).sum();
+        let start = Instant::now();
+        wait_until("all responses have gone on", PATIENCE, resumed, |count: &u64| *count >= had)?;
+        println!("{had} responses have gone on after {:?}", start.elapsed());
+        Ok(())
+    })?;
+    assert_eq!(anew, 0);
+    for switch in &switches[usize::from(one_dies)..] {
+        assert_eq!(dispatched(switch.host, "not_resumed")?, 0);
+    }
+    if one_dies {
+        switches[0].host.mend_link()?;
+    }
+    lab.node(0).mend_link()?;
+    switches.iter().try_for_each(|switch| stop(&switch.switch))?;
+    agents.iter().try_for_each(stop)?;
+    Ok(lab.down()?)
+}
+
 /// Loses one of a hundred packets on all cables of the nodes, handoff packets among them.
 #[test]
 fn downloads_go_on_over_bad_paths() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     let anew = downloads.beside(|| {
         for node in [1, 2] {
             cluster.lab.node(node).set_loss(LITTLE, LITTLE)?;
         }
-        let had = of_resume(&cluster, 0, "under_way")?;
+        let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         Ok(())
@@ -171,9 +233,9 @@ fn downloads_go_on_over_bad_paths() -> Result {
 
 fn goes_on_at(server: ServerKind) -> Result {
     let cluster = start_servers(server, 3)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     let anew = downloads.beside(|| {
-        let had = of_resume(&cluster, 0, "under_way")?;
+        let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         Ok(())
@@ -198,7 +260,7 @@ fn caddy_goes_on() -> Result {
 #[test]
 fn a_request_behind_a_resumed_response_is_answered() -> Result {
     let cluster = start(2)?;
-    let big = add_long_document(&cluster, "/big", 16)?;
+    let big = add_long_document(&cluster.lab, "/big", 16)?;
     let mut clients = Vec::new();
     for index in 0..4 {
         let vip = if index % 2 == 0 { cluster.lab.vip4().into() } else { cluster.lab.vip6().into() };
@@ -206,12 +268,13 @@ fn a_request_behind_a_resumed_response_is_answered() -> Result {
         stream.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n")?;
         clients.push(stream);
     }
-    let under_way = || Ok(of_resume(&cluster, 0, "under_way")? + of_resume(&cluster, 1, "under_way")?);
+    let under_way =
+        || Ok(of_resume(&cluster.lab, 0, "under_way")? + of_resume(&cluster.lab, 1, "under_way")?);
     wait_until("all responses are insured", PATIENCE, under_way, |sum| *sum == 4)?;
-    let had = of_resume(&cluster, 0, "under_way")?;
+    let had = of_resume(&cluster.lab, 0, "under_way")?;
     cluster.lab.node(0).set_loss(ALL, ALL)?;
-    let resumed = || Ok(cluster.switch_status()?["dispatch"]["resumed"].as_u64());
-    wait_until("the responses have gone on", PATIENCE, resumed, |count| *count == Some(had))?;
+    let resumed = || dispatched(cluster.lab.switch(0), "resumed");
+    wait_until("the responses have gone on", PATIENCE, resumed, |count| *count == had)?;
     for stream in &mut clients {
         stream.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")?;
     }
@@ -241,7 +304,7 @@ fn change(cluster: &Cluster, node: usize) -> Result {
 #[test]
 fn no_byte_of_another_file_is_sent() -> Result {
     let cluster = start(2)?;
-    let downloads = Downloads::of(&cluster, 16, 8)?;
+    let downloads = Downloads::of(&cluster.lab, 16, 8)?;
     let fetched = downloads.beside(|| {
         change(&cluster, 1)?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -259,7 +322,7 @@ fn no_byte_of_another_file_is_sent() -> Result {
 #[test]
 fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
     let cluster = start(4)?;
-    let downloads = Downloads::of(&cluster, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
     downloads.beside(|| {
         change(&cluster, 1)?;
         cluster.kill_server(2)?;

@@ -4,19 +4,20 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::announced::{Switch, routes_lead_to};
 use common::document::block;
 use common::http::{Document, Documents, alternating, download_until, fetch};
 use common::steady::{Served, Steady};
-use common::{PATIENCE, PROGRAM, Result, alone, start_daemon, status, stop, traces, wait_until};
+use common::{PATIENCE, Result, alone, start_daemon, stop, traces, wait_until};
 use nix::sys::signal::Signal;
-use switchback_lab::{Host, Lab, Process, Routing, ServerOptions, Topology};
+use switchback_lab::{Lab, Routing, ServerOptions, Topology};
 
 const SWITCHES: usize = 3;
 const NODES: usize = 3;
@@ -35,58 +36,6 @@ const TYPED: [&[u8]; 3] = [b"GET /small HT", b"TP/1.1\r\nHost: ", b"a\r\n\r\n"];
 const BETWEEN_PIECES: Duration = Duration::from_millis(400);
 /// Connections whose requests go to two pools in turn, and so from node to node.
 const ALTERNATING: usize = 16;
-
-/// The processes of a switch.
-struct Switch<'a> {
-    host: &'a Host,
-    config: PathBuf,
-    switch: Process,
-    bird: Process,
-    announce: Process,
-}
-
-impl<'a> Switch<'a> {
-    fn start(host: &'a Host, config: &Path) -> Result<Switch<'a>> {
-        Ok(Switch {
-            host,
-            config: config.to_owned(),
-            switch: start_daemon(host, "switch", config)?,
-            bird: host.process("bird").ok_or("BIRD does not run")?,
-            announce: host.announce_when_ready(Path::new(PROGRAM))?,
-        })
-    }
-
-    /// As if the machine had died, but for its XDP program.
-    fn kill(&mut self) -> Result {
-        [&self.announce, &self.bird, &self.switch].into_iter().try_for_each(|process| {
-            process.kill()?;
-            Ok(())
-        })
-    }
-
-    fn start_again(&mut self) -> Result {
-        self.bird = self.host.bird()?;
-        self.announce = self.host.announce_when_ready(Path::new(PROGRAM))?;
-        self.switch = start_daemon(self.host, "switch", &self.config)?;
-        Ok(())
-    }
-
-    /// Requests that it has given to nodes since its start.
-    fn requests(&self) -> Result<u64> {
-        let status = status(self.host)?;
-        let nodes = status["nodes"].as_array().ok_or("no nodes")?;
-        Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).sum())
-    }
-}
-
-/// Waits until the router's routes to both VIPs lead to these switches; how long that took.
-fn routes_lead_to(lab: &Lab, switches: &[usize]) -> Result<Duration> {
-    let start = Instant::now();
-    let vips: [IpAddr; 2] = [lab.vip4().into(), lab.vip6().into()];
-    let routes = || Ok([lab.routed_switches(vips[0])?, lab.routed_switches(vips[1])?]);
-    wait_until("the routes", PATIENCE, routes, |routes| routes.iter().all(|there| there == switches))?;
-    Ok(start.elapsed())
-}
 
 /// Waits until these switches have each passed on requests, and together many.
 fn all_are_used(switches: &[&Switch<'_>]) -> Result {

@@ -88,7 +88,7 @@ fn switch_counters(cluster: &Cluster) -> Result<impl Fn(&str) -> u64 + use<>> {
 fn leaves_the_switch(plan: Plan, url: impl Fn(&Cluster, &str) -> String) -> Result {
     let cluster = Cluster::start_with(plan)?;
     let shim = Shim::plain(&cluster)?;
-    let document = add_long_document(&cluster, "/100m", 100)?;
+    let document = add_long_document(&cluster.lab, "/100m", 100)?;
     let before = switch_counters(&cluster)?;
     fetch(cluster.client(), &[(url(&cluster, document.path), document.clone())], &[], TIMEOUT)?;
     let closed = || Ok(switch_counters(&cluster)?("closed"));
@@ -288,7 +288,7 @@ fn in_the_middle(
 #[test]
 fn a_shim_that_is_killed_leaves_its_programs_to_the_next() -> Result {
     let cluster = Cluster::start_with(plan())?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let before = switch_counters(&cluster)?;
     let shim = Shim::plain(&cluster)?;
     let mut next = None;
@@ -311,7 +311,7 @@ fn a_shim_that_is_killed_leaves_its_programs_to_the_next() -> Result {
 #[test]
 fn a_shim_that_ends_leaves_its_flows_to_the_switch() -> Result {
     let cluster = Cluster::start_with(plan())?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let before = switch_counters(&cluster)?;
     let shim = Shim::plain(&cluster)?;
     in_the_middle(&cluster, &document, &shim, || {
@@ -327,7 +327,7 @@ fn a_shim_that_ends_leaves_its_flows_to_the_switch() -> Result {
 #[test]
 fn the_switch_may_be_restarted() -> Result {
     let mut cluster = Cluster::start_with(plan())?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let restarted = {
         let shim = Shim::plain(&cluster)?;
         let switch = cluster.switch().clone();
@@ -351,7 +351,7 @@ fn the_switch_may_be_restarted() -> Result {
 #[test]
 fn a_node_that_is_not_reached_directly_is_reached_by_the_switch() -> Result {
     let cluster = Cluster::start_with(Plan { topology: Topology::Routed, ..plan() })?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let shim = Shim::plain(&cluster)?;
     let router = cluster.lab.router().expect("there is one");
     let cut = "table inet cut {\nchain on-the-way {\ntype filter hook forward priority 0;\n\
@@ -373,7 +373,7 @@ fn a_tunnel_goes_where_a_service_address_does_not() -> Result {
     let tunnel = |node| (node, "tunnel = true".to_owned());
     let node_lines = vec![tunnel(0), tunnel(1)];
     let cluster = Cluster::start_with(Plan { topology: Topology::Routed, node_lines, ..plan() })?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let router = cluster.lab.router().expect("there is one");
     nft(
         router,
@@ -412,7 +412,7 @@ fn a_tunnel_goes_by_ipv6_too() -> Result {
     let (node_lines, ipv6_nodes) = (vec![tunnel(0), tunnel(1)], vec![0, 1]);
     let topology = Topology::Routed;
     let cluster = Cluster::start_with(Plan { topology, node_lines, ipv6_nodes, ..plan() })?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     nft(
         cluster.lab.router().expect("there is one"),
         "table ip6 sources {\nchain on-the-way {\ntype filter hook forward priority 0;\n\
@@ -428,7 +428,7 @@ fn a_tunnel_goes_by_ipv6_too() -> Result {
 #[test]
 fn a_client_behind_a_nat_is_known_by_the_address_that_the_cluster_sees() -> Result {
     let cluster = Cluster::start_with(Plan { topology: Topology::Routed, ..plan() })?;
-    let document = add_long_document(&cluster, "/32m", 32)?;
+    let document = add_long_document(&cluster.lab, "/32m", 32)?;
     let router = cluster.lab.router().expect("there is one");
     nft(
         router,
@@ -477,7 +477,7 @@ fn fewer_acknowledgments_do_as_well() -> Result {
     cluster.client().run(["ip", "link", "set", "eth0", "gro_max_size", "1"])?.success()?;
     cluster.client().run(["ethtool", "-K", "eth0", "rx-udp-gro-forwarding", "on"])?.success()?;
     for (loss_permille, path, mebibytes) in [(0, "/32m", 32), (10, "/8m", 8)] {
-        let document = add_long_document(&cluster, path, mebibytes)?;
+        let document = add_long_document(&cluster.lab, path, mebibytes)?;
         // None of a download's first packets is lost with this seed, so the introduction arrives.
         let hold = Duration::from_millis(3);
         let impairment =

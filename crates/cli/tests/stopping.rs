@@ -65,7 +65,7 @@ type Download = JoinHandle<Result<Vec<Response>>>;
 
 /// A download from node 0, which is under way.
 fn download(cluster: &Cluster) -> Result<Download> {
-    let long = add_long_document(cluster, "/long", MEBIBYTES)?;
+    let long = add_long_document(&cluster.lab, "/long", MEBIBYTES)?;
     let received = || Ok(cluster.client().interface_counters("eth0")?.rx.bytes);
     loop {
         let start = received()?;

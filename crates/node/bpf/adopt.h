@@ -355,7 +355,8 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
 
 /*
  * Answers an ADOPT that resumes a response if that has been carried out, whatever has become of it, or if the response
- * cannot go on here. Else returns 0. Not inlined: its caller has no stack to spare.
+ * cannot go on here. Else returns 0. Another switch may have been first, because the client's way has changed meanwhile.
+ * Not inlined: its caller has no stack to spare.
  */
 static __noinline int answer_resumption(const struct __sk_buff *skb, struct handoff *h)
 {
@@ -366,6 +367,13 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
                 return answer_adopted(h, flow);
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_resumed(flow)) {
+                if (is_outdated(flow, h))
+                        return answer_outdated(h, flow);
+                flow->generation = generation_of(h);
+                note_switch(flow, h);
+                return answer_adopted(h, flow);
+        }
         switch (is_resumable(h)) {
         case RESUMABLE:
                 return 0;

@@ -227,11 +227,11 @@ pub fn wrk(host: &Host, url: &str, connections: u32, options: &[&str]) -> Result
 
 /// A document of `mebibytes` whose every mebibyte begins with its number, so that nothing can be in the wrong
 /// place unnoticed.
-pub fn add_long_document(cluster: &Cluster, path: &'static str, mebibytes: usize) -> Result<Document> {
+pub fn add_long_document(lab: &Lab, path: &'static str, mebibytes: usize) -> Result<Document> {
     let mut body = block(7).repeat(mebibytes);
     for (index, part) in body.chunks_exact_mut(1 << 20).enumerate() {
         (&mut part[..8]).write_all(&(index as u64).to_be_bytes())?;
     }
-    cluster.lab.add_document(path.trim_start_matches('/'), &body)?;
+    lab.add_document(path.trim_start_matches('/'), &body)?;
     Ok(Document { path, body: Arc::new(body) })
 }

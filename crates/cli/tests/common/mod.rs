@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports)] // each test file uses its part
 
+pub mod announced;
 pub mod browser;
 pub mod chromium;
 pub mod cluster;

@@ -160,7 +160,7 @@ fn mebibytes() -> usize {
 #[test]
 fn curl_downloads() -> Result {
     let cluster = start(2, "")?;
-    let document: Document = add_long_document(&cluster, "/long", mebibytes())?;
+    let document: Document = add_long_document(&cluster.lab, "/long", mebibytes())?;
     for http in ["--http1.1", "--http2"] {
         for (tls, vip) in
             [("1.2", cluster.lab.vip4().to_string()), ("1.3", format!("[{}]", cluster.lab.vip6()))]

@@ -118,7 +118,7 @@ fn an_upload_that_is_too_long_is_answered() -> Result {
 #[test]
 fn a_server_that_dies() -> Result {
     let cluster = start(1, "")?;
-    add_long_document(&cluster, "/long", 20)?;
+    add_long_document(&cluster.lab, "/long", 20)?;
     let mut connection = Connection::open(&cluster)?;
     assert_eq!(connection.status("get /small")?, "200");
     cluster.kill_server(0)?;
@@ -187,7 +187,7 @@ fn a_response_without_length_that_breaks_off_is_not_whole() -> Result {
 fn an_agent_is_killed_during_downloads() -> Result {
     for http in ["--http1.1", "--http2"] {
         let mut cluster = start(2, "")?;
-        let document = add_long_document(&cluster, "/long", 20)?;
+        let document = add_long_document(&cluster.lab, "/long", 20)?;
         cluster.client().set_rate(Some(100_000_000))?;
         let to_service = to_service(&cluster, &cluster.lab.vip4().to_string());
         let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
@@ -227,7 +227,7 @@ fn a_node_comes_back_during_downloads_of_another() -> Result {
     for (plan, http, given) in [(moved, "--http1.1", 1), (own, "--http2", 0)] {
         let mut cluster = start_plan(plan)?;
         let small = Document::of(&cluster.lab, "/small")?;
-        let document = add_long_document(&cluster, "/img/long", 20)?;
+        let document = add_long_document(&cluster.lab, "/img/long", 20)?;
         cluster.client().set_rate(Some(20_000_000))?;
         let to_service = to_service(&cluster, &cluster.lab.vip4().to_string());
         let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();

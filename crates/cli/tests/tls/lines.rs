@@ -145,7 +145,7 @@ fn a_relayed_response_has_one_line() -> Result {
         server_extra: "dav_methods PUT; create_full_put_path on;",
         ..Plan::default()
     })?;
-    add_long_document(&cluster, "/long", 20)?;
+    add_long_document(&cluster.lab, "/long", 20)?;
     let mut connection = Connection::open(&cluster)?;
     assert!(connection.ask("get /1m?n=0")?.starts_with("200 node1 "));
     assert!(connection.ask("get /missing?n=1")?.starts_with("404 "));
@@ -191,7 +191,7 @@ fn a_relayed_response_has_one_line() -> Result {
 fn what_broke_off_says_so() -> Result {
     let file = LogFile::new("tls-broken");
     let cluster = start_plan(Plan { access_log: logged(&file), ..plan(1, "") })?;
-    add_long_document(&cluster, "/long", 20)?;
+    add_long_document(&cluster.lab, "/long", 20)?;
     cluster.client().set_rate(Some(50_000_000))?;
     for (http, server, client, none) in [("--http1.1", 0, 1, 2), ("--http2", 3, 4, 5)] {
         let version = if http == "--http2" { "HTTP/2.0" } else { "HTTP/1.1" };

@@ -129,7 +129,7 @@ fn connections_move_at_every_request() -> Result {
     const PAGE: &[u8] = b"<!DOCTYPE html><title>page</title><link rel=icon href=data:,>";
     let clients = clients()?;
     let cluster = start_plan(plan(&MODELS[0]))?;
-    add_long_document(&cluster, LONG_DOCUMENT, LONG)?;
+    add_long_document(&cluster.lab, LONG_DOCUMENT, LONG)?;
     cluster.lab.add_document("page.html", PAGE)?;
     let mut sealed_before = 0;
     for (row, model) in MODELS.iter().enumerate() {

@@ -100,7 +100,7 @@ fn unread(pipe: &ChildStdin) -> Result<i32> {
 #[test]
 fn a_client_gets_new_keys_from_whoever_writes() -> Result {
     let (cluster, _idle) = start("limit_rate 6m;")?;
-    add_long_document(&cluster, "/long", 20)?;
+    add_long_document(&cluster.lab, "/long", 20)?;
     let document = fs::read(cluster.lab.directory().join("documents/long"))?;
     let directory = cluster.lab.directory();
     let [response, messages, errors] = ["response", "messages", "errors"].map(|name| directory.join(name));
@@ -139,7 +139,7 @@ fn a_client_gets_new_keys_from_whoever_writes() -> Result {
 #[test]
 fn the_node_that_answers_is_lost() -> Result {
     let (mut cluster, _idle) = start("")?;
-    add_long_document(&cluster, "/long", 20)?;
+    add_long_document(&cluster.lab, "/long", 20)?;
     let mut connection = Connection::open(&cluster)?;
     assert!(connection.ask("get /small")?.starts_with("200 node1 "));
     cluster.kill_server(1)?;

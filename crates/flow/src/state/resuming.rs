@@ -1,8 +1,10 @@
 //! The flow's node is dead in the middle of a response, and another node can go on with it.
 //!
 //! It goes on behind what the client has, which only the client knows: what it said last may have been lost. So it is asked
-//! by a byte that it has had already, which it answers with an acknowledgment (RFC 9293 section 3.10.7.4) and its window.
+//! by a packet that it has had already, which it answers with an acknowledgment (RFC 9293 section 3.10.7.4) and its window.
 //! That packet is what the new node adopts the flow from.
+//!
+//! All switches are offered the response, and the client's answer reaches one of them. The others hear no more of it.
 
 use std::num::Wrapping;
 use std::time::Duration;
@@ -22,11 +24,13 @@ use crate::held::HeldPacket;
 use crate::world::{Count, World};
 
 /// The client is asked again after this time, which doubles.
-const FIRST_QUESTION: Duration = Duration::from_millis(50);
+const FIRST_QUESTION: Duration = Duration::from_millis(250);
 /// The longest time between two questions to the client.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// Time after which a client that does not answer is given up.
 const SILENT: Duration = Duration::from_secs(10);
+/// Time after which an offer that is not repeated has been taken, or its node is gone.
+const OFFERED: Duration = Duration::from_millis(200);
 
 /// Waits for the client's acknowledgment, and then for ADOPTED.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub struct Resuming {
     /// Up to here the client has the response.
     has: Seq,
     since: Duration,
+    /// When the heir last offered to go on.
+    offered: Duration,
     step: Step,
 }
 
@@ -47,8 +53,21 @@ enum Step {
     Client {
         due: Duration,
         interval: Duration,
+        question: Question,
     },
     Heir(Box<Handover>),
+}
+
+/// What the client is asked by.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    /// A keep-alive (RFC 9293 section 3.8.4). It has no timestamps: Linux drops an old TSval without an answer, unless there
+    /// is data.
+    Bare,
+    /// The byte again, with any content: a client that has timestamps drops it for its TSval (RFC 7323 section 5.3), any other
+    /// for its sequence number. Some clients answer nothing else, or answer keep-alives only now and then; but Linux may
+    /// change its flow label, and with it its way, when data comes again (tcp_rcv_spurious_retrans()).
+    Byte,
 }
 
 /// The flow on its way to the heir.
@@ -68,10 +87,27 @@ impl Resuming {
         connection.entry.mode = Mode::Resuming;
         world.set_entry(&connection.entry);
         let now = world.now();
-        let step = Step::Client { due: now + FIRST_QUESTION, interval: FIRST_QUESTION };
-        let state = Resuming { heir, before, has, since: now, step };
-        state.ask_client(connection, world);
+        let state = Resuming {
+            heir,
+            before,
+            has,
+            since: now,
+            offered: now,
+            step: Step::Client {
+                due: now + FIRST_QUESTION,
+                interval: FIRST_QUESTION,
+                question: Question::Byte,
+            },
+        };
+        state.ask_client(Question::Bare, connection, world);
         State::Resuming(state)
+    }
+
+    /// The heir offers to go on once more.
+    pub fn note_offer(&mut self, heir: NodeId, now: Duration) {
+        if heir == self.heir {
+            self.offered = now;
+        }
     }
 
     /// Whether another heir has to go on.
@@ -97,12 +133,14 @@ impl Resuming {
         matches!(self.step, Step::Heir(_))
     }
 
-    /// Sends the last byte that the client has acknowledged once more, with any content: a client that has timestamps
-    /// drops it for its TSval (RFC 7323 section 5.3), any other for its sequence number.
-    fn ask_client(&self, connection: &Connection, world: &mut dyn World) {
+    /// Sends a packet from the last byte that the client has acknowledged.
+    fn ask_client(&self, question: Question, connection: &Connection, world: &mut dyn World) {
+        let (data, times): (&[u8], _) = match question {
+            Question::Bare => (b"", None),
+            Question::Byte => (b"?", connection.entry.handshake.has_timestamps().then_some((0, 0))),
+        };
         let numbers = (self.has - 1u32, connection.entry.mark.next);
-        let times = connection.entry.handshake.has_timestamps().then_some((0, 0));
-        let mut packet = segment(world.flow(), false, numbers, flags::ACK, times, b"?");
+        let mut packet = segment(world.flow(), false, numbers, flags::ACK, times, data);
         let window = SB_WINDOW >> connection.entry.handshake.own_scale();
         set_window(&mut packet, window as u16);
         world.to_client(&packet);
@@ -183,10 +221,19 @@ impl Resuming {
                 world.forget_in_doubt(connection.entry.origin);
                 return State::Over;
             }
-            Step::Client { due, interval } => {
+            Step::Client { .. } if now.saturating_sub(self.offered) >= OFFERED => {
+                world.forget_in_doubt(connection.entry.origin);
+                return State::Over;
+            }
+            Step::Client { due, interval, question } => {
                 *interval = LAST_QUESTION.min(*interval * 2);
                 *due = now + *interval;
-                self.ask_client(connection, world);
+                let asked = *question;
+                *question = match asked {
+                    Question::Bare => Question::Byte,
+                    Question::Byte => Question::Bare,
+                };
+                self.ask_client(asked, connection, world);
             }
             Step::Heir(handover) => {
                 let Handover { adoption, patience, .. } = &mut **handover;

@@ -8,6 +8,7 @@ use nix::libc;
 use sb_op::*;
 use sb_reason::*;
 use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_wire::generation::Generation;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
@@ -267,10 +268,15 @@ pub fn insured(known: &KnownFlow) -> sb_insured {
 }
 
 pub fn resume(known: &KnownFlow) -> Vec<u8> {
+    resume_in(known, Generation::NONE)
+}
+
+fn resume_in(known: &KnownFlow, generation: Generation) -> Vec<u8> {
     let option = known.option(SB_OP_ADOPT).with(|said: &mut sb_handover| {
         said.flow.origin = (known.seq - 500).to_be();
         said.flow.next = known.seq.to_be();
         said.flow.framing = SB_MARK_RESUMED.to_be();
+        said.flow.generation = generation.to_be();
         (said.boundary, said.queue_share) = (0, 0);
     });
     known.hand_over(sb_option { flags: SB_HANDOVER_RESUME as u8, ..option }, b"")
@@ -316,6 +322,30 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
             assert_eq!((owned.framing.state(), owned.followed), (SB_FRAMING_NONE, known.ack + 5000));
         }
         assert_eq!(bench.counter(NodeCounter::Resumed), 2);
+    });
+}
+
+/// A client whose way changes answers two switches. The later adoption counts, and no other socket is made.
+#[test]
+fn two_switches_have_a_response_resumed() {
+    alone(|| {
+        let bench = Bench::new();
+        let agent = agent(false);
+        bench.resume(AFTER, agent.local_addr().unwrap().port());
+        let known = new(40_000, false);
+        bench.insure(&known.flow, &insured(&known));
+        let [older, first, newer] = [1, 2, 3].map(Generation::first);
+        bench.send(&resume_in(&known, first));
+        let _socket = agent.accept().unwrap();
+        // The agent has taken its record.
+        bench.insure(&known.flow, &sb_insured::default());
+        for (generation, op, then) in [(older, SB_OP_OWNED, first), (newer, SB_OP_ADOPTED, newer)] {
+            let (_, frame) = bench.ingress(&to_us(&resume_in(&known, generation)), 0);
+            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            assert_eq!(option.op, op as u8);
+            assert_eq!(bench.flow(&known.flow).unwrap().generation, then.number());
+        }
+        assert_eq!(bench.counter(NodeCounter::Resumed), 1);
     });
 }
 

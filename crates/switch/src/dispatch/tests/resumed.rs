@@ -16,6 +16,8 @@ use sb_reason::*;
 
 /// Longer than a node may be silent.
 const LONG: Duration = Duration::from_secs(4);
+/// Interval of an heir's offers.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of the response that the heir knows the client to have, and those that it has.
 const KNOWN: u32 = 300_000;
 const HAS: u32 = 400_000;
@@ -101,7 +103,7 @@ fn a_response_goes_on_behind_what_its_client_has() {
     let mut download = Download::of_a_dead_node();
     assert!(download.offer(node(2), "n1", false).is_empty());
     let asked = download.asked();
-    assert_eq!((asked.seq, asked.len()), (SERVER + KNOWN - 1u32, 1), "a byte that the client has");
+    assert_eq!((asked.seq, asked.len()), (SERVER + KNOWN - 1u32, 0), "before what the client has");
     assert_eq!(asked.ack, ORIGIN + download.len);
     assert!(download.offer(node(2), "n1", false).is_empty());
     assert!(download.world.to_client.is_empty(), "it is being asked");
@@ -168,15 +170,53 @@ fn only_the_response_of_a_node_that_is_gone_goes_on() {
 fn a_client_that_does_not_answer_is_asked_again_and_then_forgotten() {
     let mut download = Download::of_a_dead_node();
     let start = download.world.now;
+    let mut asked = Vec::new();
     assert!(download.offer(node(2), "n1", false).is_empty());
     while download.world.dispatcher.pending() > 0 {
+        asked.extend(download.world.to_client.drain(..).map(|packet| TcpView::parse(&packet).unwrap().len()));
+        let due = download.world.dispatcher.deadline().unwrap();
+        while download.world.now + AGAIN < due {
+            download.world.now += AGAIN;
+            download.world.report(node(2), "web", SB_REASON_NONE, (0, 511));
+            assert!(download.offer(node(2), "n1", false).is_empty());
+        }
         assert!(download.world.pass().is_empty());
     }
     let took = download.world.now - start;
     assert!((Duration::from_secs(10)..Duration::from_secs(12)).contains(&took), "{took:?}");
-    assert!((10..20).contains(&download.world.to_client.len()), "{}", download.world.to_client.len());
+    assert!((10..20).contains(&asked.len()), "{asked:?}");
+    assert_eq!(asked[..4], [0, 1, 0, 1], "some clients answer only a packet with data");
     assert!(!download.world.map.contains_key(&flow()));
     assert_eq!(download.world.dispatcher.stats.not_resumed, 1);
+}
+
+/// The client has answered another switch, which its packets come by.
+#[test]
+fn an_offer_that_has_been_taken_elsewhere_is_forgotten() {
+    let mut download = Download::of_a_dead_node();
+    assert!(download.offer(node(2), "n1", false).is_empty());
+    download.asked();
+    assert!(download.world.pass().is_empty());
+    assert_eq!((download.world.dispatcher.pending(), download.world.to_client.len()), (0, 0));
+    assert!(!download.world.map.contains_key(&flow()));
+    assert_eq!(download.world.dispatcher.stats.not_resumed, 0);
+}
+
+/// The client has answered two switches, because its way has changed, and the other one was first.
+#[test]
+fn a_response_that_another_switch_has_had_resumed_goes_on() {
+    let mut download = Download::of_a_dead_node();
+    let adopt = download.resumed_at(node(2));
+    let later = FlowState {
+        generation: FlowState::read(&adopt.option).generation.following(),
+        ..FlowState::read(&adopt.option)
+    };
+    let message = FromNode::Owned { state: later, keeps: false };
+    let packet = bare(&flow(), true, later.next, SERVER + HAS, flags::ACK);
+    assert!(download.world.handoff(node(2), message.option(), &packet).is_empty());
+    assert_eq!((download.world.dispatcher.pending(), download.world.to_client.len()), (0, 0));
+    let entry = download.world.map[&flow()];
+    assert_eq!((entry.node, entry.generation), (NodeId(1), later.generation));
 }
 
 #[test]
