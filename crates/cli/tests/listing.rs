@@ -109,12 +109,13 @@ fn a_switch_that_starts_knows_all_flows() -> Result {
     let start = Instant::now();
     let switch = start_daemon(first, "switch", &config)?;
     let began = start.elapsed();
+    // A status counts the flows after it has noted how many were listed.
     let known = || {
         let status = status(first)?;
         Ok((status["flows"].as_u64().unwrap_or(0), status["dispatch"]["listed"].as_u64().unwrap_or(0)))
     };
     let all = count() as u64;
-    let known = wait_until("all flows", PATIENCE, known, |(flows, _)| *flows >= all)?;
+    let known = wait_until("all flows", PATIENCE, known, |(_, listed)| *listed >= all)?;
     println!("{all} flows: known {:?} after the start, ready after {began:?}", start.elapsed());
     assert_eq!(known, (all, all));
     wait_until("the end of the lists", PATIENCE, || status(first), |status| status["learning"] == false)?;
