@@ -24,6 +24,8 @@ const WIDER: u32 = 4;
 const PALE: f64 = 0.45;
 /// Curves whose distance is below this part of the axis lie on each other.
 const CLOSE: f64 = 0.012;
+/// A curve of more points is a course of time, and has no markers but that of the legend.
+const MARKED: usize = 60;
 /// Length of a dash and of the gap after it, in pixels.
 const DASH: (i32, i32) = (6, 4);
 const LEGEND_LINE: i32 = 28;
@@ -149,7 +151,8 @@ impl Lines {
             } else {
                 axes.draw_series(LineSeries::new(points, line))?;
             }
-            axes.draw_series(curve.points.iter().map(|point| marker(index, *point, line)))?;
+            let marked = if curve.points.len() > MARKED { &[][..] } else { &curve.points };
+            axes.draw_series(marked.iter().map(|point| marker(index, *point, line)))?;
         }
         for (index, (curve, covers)) in curves.iter().zip(&covers).enumerate() {
             draw_legend(&legend, index, curve, curve.style(*covers))?;
@@ -239,6 +242,17 @@ mod tests {
         let [lowest, highest] = [0, 2].map(|index| lines.curves[index].style(lines.covers()[index]));
         assert_eq!((lowest.stroke_width, highest.stroke_width), (LINE_WIDTH + 2 * WIDER, LINE_WIDTH));
         assert!(lowest.color.alpha() < highest.color.alpha());
+    }
+
+    #[test]
+    fn a_course_of_time_has_no_markers() {
+        let circles = |count: u32| {
+            let points: Vec<_> = (0..count).map(|x| (x, f64::from(x + 1))).collect();
+            let svg = Plot::Lines(lines(false, vec![curve(&points)])).svg().expect("the font is there");
+            svg.matches("<circle").count()
+        };
+        // With that of the legend.
+        assert_eq!([MARKED, MARKED + 1].map(|count| circles(count as u32)), [MARKED + 1, 1]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use std::time::Duration;
 use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
 use super::super::tls_load::BOTH;
-use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
+use super::super::waiting::{wait, wait_until};
+use super::faults::{Event, FLAP, Fault, Machines, cut_off};
 use super::keepalived;
 
 /// Number of the machines.

@@ -4,9 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use switchback_lab::{Error, Host, Lab, Result};
+use switchback_lab::{Host, Lab, Result};
 
 use super::super::open_loop::uniform;
+use super::super::waiting::wait;
 
 /// What one of the machines suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,38 +202,6 @@ const SETTLE: Duration = Duration::from_secs(3);
 const SHORTEST: Duration = Duration::from_millis(200);
 /// A wait begins with the last byte, and the fault that lets no more come may be somewhat later.
 const LATE: Duration = Duration::from_millis(500);
-/// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(20);
-/// How long a lab may take to become as it should be.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits, but not longer than the lab is up.
-pub(super) fn wait(lab: &Lab, time: Duration) -> Result<()> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        is_up(lab)?;
-        std::thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
-}
-
-/// Waits until something is true.
-pub(super) fn wait_until(lab: &Lab, what: &str, mut is_true: impl FnMut() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
-    while !is_true()? {
-        is_up(lab)?;
-        if start.elapsed() > PATIENCE {
-            let waiting_for = what.to_owned();
-            return Err(Error::Timeout { waiting_for, after: PATIENCE, log: String::new() });
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
-}
-
-fn is_up(lab: &Lab) -> Result<()> {
-    if lab.directory().exists() { Ok(()) } else { Err(Error::TornDown) }
-}
 
 #[cfg(test)]
 mod tests {

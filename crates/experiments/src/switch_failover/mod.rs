@@ -26,9 +26,10 @@ use std::time::{Duration, Instant};
 use switchback_lab::{Builder, Doing, Error, Lab, Result, Routing, Topology, pseudo_random};
 
 use super::tls_load::{Certificate, KeyKind, Version};
+use super::waiting::wait;
 use super::{Experiment, Options, Progress};
 use balancers::Balancers;
-use faults::{Event, Fault, History, Machines, strike_at_random, strike_each, wait};
+use faults::{Event, Fault, History, Machines, strike_at_random, strike_each};
 use load::{Kind, Plan, Seen, Signal, kind_of};
 use origin::{Origin, Sightings};
 use pair::Pair;

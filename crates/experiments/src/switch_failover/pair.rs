@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
-use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
+use super::super::waiting::{wait, wait_until};
+use super::faults::{Event, FLAP, Fault, Machines, cut_off};
 use super::keepalived::{self, State};
 use super::switches::{config, start_agents, start_switch, tell_switch};
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use switchback_lab::{Error, Host, Lab, Process, Result};
 
 use super::super::tls_load;
-use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
+use super::super::waiting::{wait, wait_until};
+use super::faults::{Event, FLAP, Fault, Machines, cut_off};
 
 /// The server of TLS connections' requests is the nodes' nginx.
 const SERVER: &str = "127.0.0.1:80";

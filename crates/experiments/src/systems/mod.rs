@@ -15,6 +15,7 @@ use std::process::Command;
 use serde::de::DeserializeOwned;
 use switchback_lab::{Error, Host, Lab, Process, Result, ServerOptions};
 
+use proxies::Duties;
 pub(super) use system::MOVED;
 use system::READY;
 pub use system::System;
@@ -67,7 +68,7 @@ pub(super) fn start(
             System::Direct => Ok(Running { system, ip: lab.node(0).ipv4(), meter: None }),
             System::Switchback => switchback(lab, programs.switchback, nodes),
             System::Haproxy | System::Nginx | System::Envoy => {
-                let process = proxies::start(lab, system, programs.envoy, nodes, None)?;
+                let process = proxies::start(lab, system, programs.envoy, nodes, Duties::PLAIN)?;
                 let meter = Some(CpuMeter::new(lab.switch(1), &process)?);
                 Ok(Running { system, ip: lab.switch(1).ipv4(), meter })
             }
@@ -82,9 +83,18 @@ pub(super) fn start_tls_proxy(
     nodes: usize,
     certificate: &Path,
 ) -> Result<(SocketAddr, CpuMeter)> {
-    let process = proxies::start(lab, system, None, &[nodes], Some(certificate))?;
+    let duties = Duties { certificate: Some(certificate), ..Duties::PLAIN };
+    let process = proxies::start(lab, system, None, &[nodes], duties)?;
     let host = lab.switch(1);
     Ok(((host.ipv4(), system.port(nodes)).into(), CpuMeter::new(host, &process)?))
+}
+
+/// Starts a proxy in front of this number of nodes that has no more of a download than its client takes, apart from what
+/// is in memory.
+pub(super) fn start_download_proxy(lab: &Lab, system: System, nodes: usize) -> Result<SocketAddr> {
+    let duties = Duties { has_files: false, ..Duties::PLAIN };
+    proxies::start(lab, system, None, &[nodes], duties)?;
+    Ok((lab.switch(1).ipv4(), system.port(nodes)).into())
 }
 
 fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
@@ -149,8 +159,7 @@ impl Daemons {
 pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Daemons> {
     let mut daemons = vec![start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?];
     for node in lab.nodes() {
-        let words = ["node", "--name", node.name()];
-        daemons.push(start_daemon(node, program, config, "switchback-node", &words)?);
+        daemons.push(spawn_agent(node, program, config)?);
     }
     daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
     Ok(Daemons(daemons))
@@ -161,6 +170,17 @@ pub(super) fn start_switch(lab: &Lab, program: &Path, config: &Path) -> Result<P
     let switch = start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?;
     switch.wait_for_log("ready", READY)?;
     Ok(switch)
+}
+
+/// Starts a node's agent and waits until it is ready.
+pub(super) fn start_agent(node: &Host, program: &Path, config: &Path) -> Result<Process> {
+    let agent = spawn_agent(node, program, config)?;
+    agent.wait_for_log("ready", READY)?;
+    Ok(agent)
+}
+
+fn spawn_agent(node: &Host, program: &Path, config: &Path) -> Result<Process> {
+    start_daemon(node, program, config, "switchback-node", &["node", "--name", node.name()])
 }
 
 fn start_daemon(host: &Host, program: &Path, config: &Path, name: &str, words: &[&str]) -> Result<Process> {

@@ -21,6 +21,8 @@ struct Front {
     nodes: Vec<SocketAddr>,
     /// The file with certificate and key, if the proxy ends TLS.
     certificate: Option<PathBuf>,
+    /// Whether nginx may put what its client has not taken yet into files.
+    has_files: bool,
 }
 
 impl Front {
@@ -35,14 +37,26 @@ impl Front {
     }
 }
 
-/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens. With a
-/// certificate it ends TLS.
+/// What a proxy does besides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Duties<'a> {
+    /// The file with certificate and key, if it ends TLS.
+    pub(super) certificate: Option<&'a Path>,
+    /// Whether nginx may put what its client has not taken yet into files, which it does by default, for up to 1 GiB.
+    pub(super) has_files: bool,
+}
+
+impl Duties<'_> {
+    pub(super) const PLAIN: Duties<'static> = Duties { certificate: None, has_files: true };
+}
+
+/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens.
 pub(super) fn start(
     lab: &Lab,
     system: System,
     envoy: Option<&Path>,
     nodes: &[usize],
-    certificate: Option<&Path>,
+    duties: Duties<'_>,
 ) -> Result<Process> {
     let host = lab.switch(1);
     let name = format!("{system}-proxy").to_lowercase();
@@ -51,7 +65,8 @@ pub(super) fn start(
     let front = |&count: &usize| Front {
         listen: (host.ipv4(), system.port(count)).into(),
         nodes: lab.nodes().take(count).map(|node| (node.ipv4(), System::Direct.port(count)).into()).collect(),
-        certificate: certificate.map(Path::to_owned),
+        certificate: duties.certificate.map(Path::to_owned),
+        has_files: duties.has_files,
     };
     let fronts: Vec<Front> = nodes.iter().map(front).collect();
     let (configuration, file) = match system {
@@ -132,6 +147,7 @@ fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
             ];
             (" ssl", lines.map(|line| format!("        {line};\n")).concat())
         });
+        let files = if front.has_files { "" } else { "\n            proxy_max_temp_file_size 0;" };
         format!(
             "    upstream {name} {{
 {servers}        keepalive {NGINX_IDLE};
@@ -145,7 +161,7 @@ fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
         location / {{
             proxy_pass http://{name};
             proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
+            proxy_set_header Connection \"\";{files}
         }}
     }}
 "
@@ -246,6 +262,7 @@ mod tests {
             listen: address(listen),
             nodes: nodes.iter().map(|node| address(node)).collect(),
             certificate: None,
+            has_files: true,
         };
         let fronts = [
             front("192.0.2.11:8101", &["192.0.2.20:8001"]),

@@ -101,6 +101,8 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::SessionCost),
         entry(experiment::LogCost),
         entry(experiment::FarClients),
+        entry(experiment::Resume::default()),
+        entry(experiment::ResumeCost),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
         entry(experiment::TlsProxies),

@@ -113,6 +113,31 @@ experiments! {
     /// with every single measurement. Needs root, haproxy, nginx and curl.
     FarClients {}
 
+    /// Kill the node of a hundred downloads in their middle, beside HAProxy and nginx
+    ///
+    /// The node's link is cut, its machine dies, or its server: behind Switchback with `resume = "range"` other nodes go on with
+    /// its downloads. Every byte is compared. Fails if a byte is wrong, or if a download of Switchback does not become whole.
+    /// Prints a Markdown table; the output directory gets resume.md, with facts about the machine, resume.csv with every
+    /// download, and the course of one of each system as resume.svg and resume.png. Needs root, curl, haproxy, nginx and the
+    /// DejaVu fonts.
+    Resume {
+        /// Downloads at a time
+        #[arg(long, value_name = "N", default_value_t = experiment::Resume::DOWNLOADS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(3..=1000))]
+        downloads: u32,
+        /// Size of each, in megabytes
+        #[arg(long, value_name = "N", default_value_t = experiment::Resume::MEGABYTES)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+        megabytes: u32,
+    }
+
+    /// Measure what responses that can be resumed cost while no node dies
+    ///
+    /// The same loads with `resume = "range"` and without, in turn: responses of 64 KiB and of 1 MiB. Prints a Markdown table;
+    /// the output directory gets resume-cost.md, with facts about the machine, and resume-cost.csv with every single
+    /// measurement. Needs root, nginx and wrk.
+    ResumeCost {}
+
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
     /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
