@@ -276,6 +276,35 @@ fn far_clients_are_no_slower_than_with_a_server() {
     }
 }
 
+/// What the proxies have read ahead is less than half of a download.
+#[test]
+fn downloads_go_on_when_their_node_dies_and_proxies_lose_theirs() {
+    let words = ["resume", "--seconds", "4", "--downloads", "6", "--megabytes", "60"];
+    let (table, csv) = tables(&words, &WITH_PLOT);
+    for fault in ["link cut", "machine killed", "server killed"] {
+        let of = |system| {
+            let cells = cells(&table, &[fault, system]);
+            [3, 4, 7].map(|column| number(cells[column]))
+        };
+        let [struck, whole, wrong] = of("Switchback");
+        assert!(struck > 0.0 && whole == struck && wrong == 0.0, "{table}");
+        for system in ["HAProxy", "nginx"] {
+            let [struck, whole, wrong] = of(system);
+            assert!(struck > 0.0 && whole == 0.0 && wrong == 0.0, "{table}");
+        }
+    }
+    assert_eq!(csv.lines().count(), 1 + 3 * 3 * 6, "a line for each download");
+}
+
+/// How much it costs is not to be seen on a busy machine.
+#[test]
+fn only_long_responses_are_reported_to_agents() {
+    let table = short_form_with(&["resume-cost"], &TEXTS);
+    let [medium, large] = ["64 KiB, keep-alive", "1 MiB, keep-alive"].map(|size| cells(&table, &[size]));
+    assert!(number(medium[3]) > 0.0 && number(large[3]) > 0.0, "{table}");
+    assert!(number(medium[10]) == 0.0 && number(large[10]) > 0.0, "{table}");
+}
+
 #[test]
 fn one_that_fails_does_not_keep_the_others_from_running() {
     let _alone = alone();

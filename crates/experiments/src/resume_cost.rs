@@ -3,7 +3,8 @@
 //!
 //! Client, switch and nodes share this machine's CPUs, so the ratio of requests/s includes all work: programs and agents of
 //! the nodes, and what they tell one another. Responses of 64 KiB are shorter than `resume_after` (256 KiB by default), so
-//! they only cost the look at them; of each response of 1 MiB two other nodes are told.
+//! they only cost the look at them. Each of 1 MiB is reported to its node's agent; of one that is over by then no other node is
+//! told.
 
 use serde_json::Value;
 use switchback_lab::{Lab, Result, ServerOptions, pseudo_random};
@@ -67,8 +68,8 @@ pub struct Sample {
     pub nodes: CpuTimes,
     /// The agents' part of it, without receiving.
     pub agents: CpuTimes,
-    /// Responses of which other nodes were told.
-    pub insured: u64,
+    /// Responses that the programs have reported.
+    pub reported: u64,
 }
 
 impl Sample {
@@ -119,8 +120,8 @@ impl Experiment for ResumeCost {
     type Sample = Sample;
     const NAME: &'static str = "resume-cost";
     // The machine's speed varies over time, so many short rounds are more precise than a few long ones.
-    const SECONDS: u32 = 2;
-    const REPETITIONS: u32 = 15;
+    const SECONDS: u32 = 1;
+    const REPETITIONS: u32 = 40;
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
     const PLOTTED: bool = false;
 
@@ -153,12 +154,12 @@ impl Experiment for ResumeCost {
         for repetition in 1..=options.repetitions {
             for size in Size::ALL {
                 for &resume in in_turn(&[false, true], repetition) {
-                    let before = (meters.read()?, insured(lab, options)?);
+                    let before = (meters.read()?, reported(lab, options)?);
                     let load = load(lab, PORTS[usize::from(resume)], size, options.seconds)?;
-                    let after = (meters.read()?, insured(lab, options)?);
+                    let after = (meters.read()?, reported(lab, options)?);
                     let [switch, nodes, agents] = [0, 1, 2].map(|index| after.0[index] - before.0[index]);
-                    let insured = after.1 - before.1;
-                    let sample = Sample { repetition, size, resume, load, switch, nodes, agents, insured };
+                    let reported = after.1 - before.1;
+                    let sample = Sample { repetition, size, resume, load, switch, nodes, agents, reported };
                     progress.loaded(&describe(&sample));
                     samples.push(sample);
                 }
@@ -173,11 +174,11 @@ fn load(lab: &Lab, port: u16, size: Size, seconds: u32) -> Result<LoadResult> {
     Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
 }
 
-/// Responses of all nodes so far of which other nodes were told.
-fn insured(lab: &Lab, options: &Options) -> Result<u64> {
+/// Responses of all nodes so far that their programs have reported.
+fn reported(lab: &Lab, options: &Options) -> Result<u64> {
     let of = |node| {
         let status: Value = systems::status(node, &options.program)?;
-        Ok(status["resume"]["insured"].as_u64().unwrap_or_default())
+        Ok(status["counters"]["insurable"].as_u64().unwrap_or_default())
     };
     lab.nodes().map(of).sum()
 }
@@ -206,22 +207,22 @@ const COLUMNS: [(&str, bool); 11] = [
     ("with", true),
     ("of it agents", true),
     ("CPU of both, ratio round by round", true),
-    ("Insured", true),
+    ("Reported", true),
 ];
 
 impl Report for Results {
     type Sample = Sample;
     const CSV_TITLES: &'static str = "repetition,responses,resume,requests,requests_per_s,errors,switch_process_us,\
-        switch_receive_us,nodes_process_us,nodes_receive_us,agents_us,insured";
+        switch_receive_us,nodes_process_us,nodes_receive_us,agents_us,reported";
 
     fn csv_cells(sample: &Sample) -> Vec<String> {
-        let Sample { repetition, size, resume, load, switch, nodes, agents, insured } = sample;
+        let Sample { repetition, size, resume, load, switch, nodes, agents, reported } = sample;
         let mut cells = vec![repetition.to_string(), format!("\"{}\"", size.name()), resume.to_string()];
         cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
         cells.push(load.errors.total().to_string());
         let times = [switch.process, switch.receive, nodes.process, nodes.receive, agents.process];
         cells.extend(times.map(|time| time.as_micros().to_string()));
-        cells.push(insured.to_string());
+        cells.push(reported.to_string());
         cells
     }
 
@@ -234,8 +235,8 @@ impl Report for Results {
     }
 
     fn how(&self) -> String {
-        let what = "CPU of the nodes includes their servers and the kernel's receive work. Insured is the part of the responses of \
-                    which other nodes were told.";
+        let what = "CPU of the nodes includes their servers and the kernel's receive work. Reported is the part of the responses \
+                    that the programs report to their agents, some before they are over.";
         format!("`switchback lab run resume-cost`: {} {what}", repeated(self))
     }
 }
@@ -258,7 +259,7 @@ impl Results {
         let whole = |value: f64| format!("{value:.0}");
         let thousandths = |value: f64| format!("{value:.3}");
         let tenths = |spread: Option<Spread>| shown(spread, |spread| format!("{:.1}", spread.median));
-        let insured = self.of(size, true).map(|sample| sample.insured).sum::<u64>();
+        let reported = self.of(size, true).map(|sample| sample.reported).sum::<u64>();
         let requests = self.of(size, true).map(|sample| sample.load.requests).sum::<u64>();
         [
             size.name().to_owned(),
@@ -271,7 +272,7 @@ impl Results {
             tenths(spread(true, Sample::nodes_us)),
             tenths(spread(true, Sample::agents_us)),
             with_extremes(self.ratios(size, Sample::both_us), thousandths),
-            shown((requests > 0).then(|| insured as f64 / requests as f64), |part| format!("{part:.2}")),
+            shown((requests > 0).then(|| reported as f64 / requests as f64), |part| format!("{part:.2}")),
         ]
     }
 }
@@ -294,7 +295,7 @@ mod tests {
             switch: CpuTimes { process: us(200), receive: us(800) },
             nodes: CpuTimes { process: us(nodes), receive: us(1_000) },
             agents: CpuTimes { process: us(500), receive: us(1_000) },
-            insured: if resume { 99 } else { 0 },
+            reported: if resume { 99 } else { 0 },
         };
         // The second round is slower as a whole.
         let samples = vec![

@@ -11,7 +11,7 @@ const PACKAGE: &str = "crates/cli/tests/package.rs";
 const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 34] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 36] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
@@ -78,6 +78,19 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 34] = [
         "docs/benchmarks.md",
         "switchback lab run far-clients",
         ("crates/cli/tests/experiments.rs", "fn far_clients_are_no_slower_than_with_a_server()"),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run resume --output",
+        (
+            "crates/cli/tests/experiments.rs",
+            "fn downloads_go_on_when_their_node_dies_and_proxies_lose_theirs()",
+        ),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run resume-cost",
+        ("crates/cli/tests/experiments.rs", "fn only_long_responses_are_reported_to_agents()"),
     ),
     (
         "docs/benchmarks.md",

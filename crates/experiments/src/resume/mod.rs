@@ -41,7 +41,7 @@ const RECEIVE_BUFFER: &str = "4096 131072 262144";
 const NUMBERED: usize = 4096;
 /// The part of a download's course that is kept for the picture.
 const BEFORE: Duration = Duration::from_secs(2);
-const AFTER: Duration = Duration::from_secs(6);
+const AFTER: Duration = Duration::from_secs(8);
 /// The least time between two points of the picture.
 const STEP: Duration = Duration::from_millis(40);
 
@@ -294,11 +294,11 @@ mod tests {
             Err(_) => struck - Duration::from_millis(ms.unsigned_abs()),
         };
         let points: Vec<_> =
-            [(-5000, 10), (-2000, 100), (-1990, 110), (5, 300), (1005, 310), (1010, 320), (9000, 900)]
+            [(-5000, 10), (-2000, 100), (-1990, 110), (5, 300), (1005, 310), (1010, 320), (11000, 900)]
                 .map(|(ms, bytes)| (at(ms), bytes))
                 .to_vec();
-        let course = course(&points, at(9001), struck);
+        let course = course(&points, at(11001), struck);
         let ms: Vec<_> = course.iter().map(|(at, bytes)| (at.as_millis(), *bytes)).collect();
-        assert_eq!(ms, [(0, 0), (10, 10), (2005, 200), (3005, 210), (3010, 220), (8000, 220)]);
+        assert_eq!(ms, [(0, 0), (10, 10), (2005, 200), (3005, 210), (3010, 220), (10000, 220)]);
     }
 }

@@ -89,11 +89,11 @@ impl Report for Results {
         let Results { seconds, repetitions, .. } = self;
         let silent = PATIENCE.as_secs();
         let mut text = format!(
-            "`switchback lab run resume`: {repetitions} repetitions. Each download takes {seconds} s by its client's pace; in the middle \
-             of all something happens to the first of three nodes. A pause is the time that a client which is ready to read waits \
-             for a byte; its buffer of 256 KiB may hide the first part of it. A client without a byte for {silent} s gives up, which is \
-             \"silent\". Every byte is compared with the original. The picture shows, for each system, the download with the median \
-             of the longest pauses."
+            "`switchback lab run resume --seconds {seconds} --repetitions {repetitions}`. Each download takes {seconds} s by \
+             its client's pace; in the middle of all, something happens to the first of three nodes. A pause is the \
+             time that a client which is ready to read waits for a byte; its buffer of 256 KiB may hide the first \
+             part of it. A client without a byte for {silent} s gives up: that is \"silent\". Every byte is compared with \
+             the original. The picture shows, for each system, the download with the median of the longest pauses."
         );
         let lost: Vec<String> = self.lost().map(describe_lost).collect();
         if !lost.is_empty() {
@@ -112,12 +112,14 @@ impl Report for Results {
 
     /// A download of each system whose node's machine dies.
     fn plot(&self) -> Option<Plot> {
-        let curves =
-            SYSTEMS.into_iter().zip([COLORS[3], COLORS[0], COLORS[4]]).filter_map(|(system, color)| {
-                let point = |(at, bytes): &(Duration, u64)| (at.as_millis() as u32, *bytes as f64 / 1e6);
-                let points = self.typical(system)?.course.iter().map(point).collect();
-                Some(Curve { name: system.to_string(), color, dashed: false, points })
-            });
+        // Ours is drawn last, above the others.
+        let colors =
+            [(System::Haproxy, COLORS[0]), (System::Nginx, COLORS[4]), (System::Switchback, COLORS[3])];
+        let curves = colors.into_iter().filter_map(|(system, color)| {
+            let point = |(at, bytes): &(Duration, u64)| (at.as_millis() as u32, *bytes as f64 / 1e6);
+            let points = self.typical(system)?.course.iter().map(point).collect();
+            Some(Curve { name: system.to_string(), color, dashed: false, points })
+        });
         Some(Plot::Lines(Lines {
             title: "A download whose node's machine dies".to_owned(),
             x_title: "time, ms (it dies at 2,000)",
