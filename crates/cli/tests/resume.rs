@@ -41,6 +41,13 @@ fn of_resume(lab: &Lab, node: usize, key: &str) -> Result<u64> {
     status["resume"][key].as_u64().ok_or_else(|| format!("no {key} in {status}").into())
 }
 
+/// Waits until so many responses of all nodes are under way that others could go on with.
+fn wait_until_insured(lab: &Lab, count: usize) -> Result {
+    let under_way = || (0..lab.nodes().count()).map(|node| of_resume(lab, node, "under_way")).sum();
+    wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == count as u64)?;
+    Ok(())
+}
+
 /// A curl that runs, until it is over.
 type Fetching = Box<dyn FnOnce() -> Result<Vec<Response>> + Send>;
 
@@ -68,9 +75,7 @@ impl<'a> Downloads<'a> {
             let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
             waiting.push(start_fetch(lab.client(0), gets, &["--limit-rate", "4M"], PATIENCE * 2)?);
         }
-        let nodes = 0..lab.nodes().count();
-        let under_way = || nodes.clone().map(|node| of_resume(lab, node, "under_way")).sum();
-        wait_until("all responses are insured", PATIENCE, under_way, |sum: &u64| *sum == *count as u64)?;
+        wait_until_insured(lab, *count)?;
         std::thread::scope(|scope| {
             let read = |wait: Fetching| scope.spawn(move || wait().map_err(|error| error.to_string()));
             let (still, moving): (Vec<_>, Vec<_>) =
@@ -91,8 +96,8 @@ impl<'a> Downloads<'a> {
     /// Waits until the responses that the node had under way have gone on elsewhere.
     fn wait_for(&self, resumed: u64) -> Result<Duration> {
         let start = Instant::now();
-        let count = || self.dispatched("resumed");
-        wait_until("all responses have gone on", PATIENCE, count, |count| *count >= resumed)?;
+        let count = || self.lab.switches().map(|switch| dispatched(switch, "resumed")).sum();
+        wait_until("all responses have gone on", PATIENCE, count, |count: &u64| *count >= resumed)?;
         Ok(start.elapsed())
     }
 
@@ -193,10 +198,7 @@ fn goes_on_with_two_switches(one_dies: bool) -> Result {
         if one_dies {
             switches[0].host.cut_link()?;
         }
-        let resumed = || switches.iter().map(|switch| dispatched(switch.host, "resumed")).sum();
-        let start = Instant::now();
-        wait_until("all responses have gone on", PATIENCE, resumed, |count: &u64| *count >= had)?;
-        println!("{had} responses have gone on after {:?}", start.elapsed());
+        println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         Ok(())
     })?;
     assert_eq!(anew, 0);
@@ -268,9 +270,7 @@ fn a_request_behind_a_resumed_response_is_answered() -> Result {
         stream.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n")?;
         clients.push(stream);
     }
-    let under_way =
-        || Ok(of_resume(&cluster.lab, 0, "under_way")? + of_resume(&cluster.lab, 1, "under_way")?);
-    wait_until("all responses are insured", PATIENCE, under_way, |sum| *sum == 4)?;
+    wait_until_insured(&cluster.lab, clients.len())?;
     let had = of_resume(&cluster.lab, 0, "under_way")?;
     cluster.lab.node(0).set_loss(ALL, ALL)?;
     let resumed = || dispatched(cluster.lab.switch(0), "resumed");

@@ -203,16 +203,15 @@ impl Results {
 
     /// The ratio of each round, with to without, measured one after the other.
     fn ratios(&self, work: Work) -> Option<Spread> {
-        let pairs = std::iter::zip(self.of(work, true), self.of(work, false));
-        Spread::of(pairs.map(|(with, without)| with.load.requests_per_s / without.load.requests_per_s))
+        let rates = |observed| self.of(work, observed).map(|sample| Some(sample.load.requests_per_s));
+        Spread::of_ratios(rates(true), rates(false))
     }
 
     fn cells(&self, work: Work) -> [String; COLUMNS.len()] {
         let rate = |observed| Spread::of(self.of(work, observed).map(|sample| sample.load.requests_per_s));
         let cpu = |observed| {
-            let requests = |sample: &&Sample| sample.load.requests > 0;
-            let each = |sample: &Sample| micros(sample.switch.total()) / sample.load.requests as f64;
-            Spread::of(self.of(work, observed).filter(requests).map(each))
+            let each = |sample: &Sample| sample.load.per_request(micros(sample.switch.total()));
+            Spread::of(self.of(work, observed).filter_map(each))
         };
         let whole = |value: f64| format!("{value:.0}");
         let tenths = |spread: Option<Spread>| shown(spread, |spread| format!("{:.1}", spread.median));

@@ -73,21 +73,16 @@ pub struct Sample {
 }
 
 impl Sample {
-    fn each(&self, times: CpuTimes) -> Option<f64> {
-        let requests = self.load.requests;
-        (requests > 0).then(|| micros(times.total()) / requests as f64)
-    }
-
     fn switch_us(&self) -> Option<f64> {
-        self.each(self.switch)
+        self.load.per_request(micros(self.switch.total()))
     }
 
     fn nodes_us(&self) -> Option<f64> {
-        self.each(self.nodes)
+        self.load.per_request(micros(self.nodes.total()))
     }
 
     fn agents_us(&self) -> Option<f64> {
-        self.each(CpuTimes { process: self.agents.process, ..CpuTimes::default() })
+        self.load.per_request(micros(self.agents.process))
     }
 
     fn both_us(&self) -> Option<f64> {
@@ -248,8 +243,7 @@ impl Results {
 
     /// The ratio of each round, with to without, measured one after the other.
     fn ratios(&self, size: Size, value: fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        let pairs = std::iter::zip(self.of(size, true), self.of(size, false));
-        Spread::of(pairs.filter_map(|(with, without)| Some(value(with)? / value(without)?)))
+        Spread::of_ratios(self.of(size, true).map(value), self.of(size, false).map(value))
     }
 
     fn cells(&self, size: Size) -> [String; COLUMNS.len()] {

@@ -93,13 +93,11 @@ type Program = fn(&BpfTimes) -> BpfTime;
 impl Sample {
     /// Run time of a program per request, in nanoseconds.
     fn ns_per_request(&self, program: Program) -> Option<f64> {
-        let requests = self.load.requests;
-        (requests > 0).then(|| program(&self.bpf).time.as_nanos() as f64 / requests as f64)
+        self.load.per_request(program(&self.bpf).time.as_nanos() as f64)
     }
 
     fn switch_us_per_request(&self) -> Option<f64> {
-        let requests = self.load.requests;
-        (requests > 0).then(|| micros(self.switch.total()) / requests as f64)
+        self.load.per_request(micros(self.switch.total()))
     }
 }
 

@@ -20,6 +20,14 @@ impl Spread {
         let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
         Some(Spread { min, median: f64::midpoint(low, high), max })
     }
+
+    /// The spread of the ratios of values that were measured one after the other, in rounds.
+    pub fn of_ratios(
+        values: impl IntoIterator<Item = Option<f64>>,
+        to: impl IntoIterator<Item = Option<f64>>,
+    ) -> Option<Spread> {
+        Spread::of(std::iter::zip(values, to).filter_map(|(value, to)| Some(value? / to?)))
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,13 @@ pub struct LoadResult {
     pub errors: Errors,
 }
 
+impl LoadResult {
+    /// A sum over all requests, for each of them; None without requests.
+    pub fn per_request(&self, sum: f64) -> Option<f64> {
+        (self.requests > 0).then(|| sum / self.requests as f64)
+    }
+}
+
 /// Errors as wrk counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors {

@@ -85,7 +85,7 @@ impl Measured {
     }
 
     fn per_request(&self, value: Option<f64>) -> Option<f64> {
-        value.filter(|_| self.load.requests > 0).map(|value| value / self.load.requests as f64)
+        self.load.per_request(value?)
     }
 
     /// CPU time per request at the host between client and nodes, in microseconds: program, receive work, sum.

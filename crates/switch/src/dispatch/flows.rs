@@ -168,6 +168,13 @@ impl PendingFlows {
         self.flows.get(flow).map(|(pending, _)| pending)
     }
 
+    /// Notes that a node offers once more to go on with the flow's response; that changes neither deadline nor cost.
+    pub fn note_offer(&mut self, flow: &sb_flow, heir: NodeId, now: Duration) {
+        if let Some((Pending { state: State::Resuming(resuming), .. }, _)) = self.flows.get_mut(flow) {
+            resuming.note_offer(heir, now);
+        }
+    }
+
     /// Takes a flow out.
     pub fn take(&mut self, flow: &sb_flow) -> Option<Pending> {
         let (pending, timer) = self.flows.remove(flow)?;

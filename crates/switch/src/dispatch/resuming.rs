@@ -67,12 +67,7 @@ impl Dispatcher {
         if !gone && !self.plan.is_dead(owner, at.now) {
             return;
         }
-        if let Some(mut pending) = self.pending.take(flow) {
-            if let State::Resuming(resuming) = &mut pending.state {
-                resuming.note_offer(heir, at.now);
-            }
-            self.keep(flow, pending.connection, pending.state);
-        }
+        self.pending.note_offer(flow, heir, at.now);
         let before = match self.pending.get(flow) {
             Some(pending) => self.entry_of_pending(at, pending, owner, state),
             None if self.answered.entry(flow).is_some() => None,
