@@ -378,6 +378,7 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         case RESUMABLE:
                 return 0;
         case RESUMABLE_OVER:
+                note_served(h);
                 return refuse(h, SB_REASON_SERVED, SB_NODE_REFUSED_NOT_INSURED);
         default:
                 return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NOT_INSURED);

@@ -62,6 +62,15 @@ static __always_inline enum resumable is_resumable(const struct handoff *h)
         return bytes_before(response, h) < (__s64)response->bytes ? RESUMABLE : RESUMABLE_OVER;
 }
 
+/* The agent offers the response no more. */
+static __always_inline void note_served(const struct handoff *h)
+{
+        struct sb_insured *response = insured_by(h);
+
+        if (response)
+                response->served = 1;
+}
+
 /* Begins to follow the response in its middle. */
 static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff *h)
 {

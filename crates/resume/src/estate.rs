@@ -38,8 +38,20 @@ struct Kept {
     age: u64,
     /// Its server has gone, and its node has left it to its heirs.
     gone: bool,
-    /// When it was first offered, and last.
-    offered: Option<(Instant, Instant)>,
+    standing: Standing,
+}
+
+/// What has become of the offer of a response.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// Its node lives, or another heir is to offer it.
+    Waiting,
+    Offered {
+        first: Instant,
+        last: Instant,
+    },
+    /// Its client has all of it, as was found out then.
+    Served(Instant),
 }
 
 impl Estate {
@@ -82,7 +94,7 @@ impl Estate {
         self.remove(&flow);
         self.cost += record.cost();
         self.by_age.insert(self.next, flow);
-        self.by_flow.insert(flow, Kept { record, age: self.next, gone: false, offered: None });
+        self.by_flow.insert(flow, Kept { record, age: self.next, gone: false, standing: Standing::Waiting });
         self.next += 1;
         let mut gone = Vec::new();
         while self.cost > self.budget
@@ -108,6 +120,22 @@ impl Estate {
         }
     }
 
+    /// The client has all of the response. Its record is kept for a while: another switch may ask for the response, too.
+    pub fn served(&mut self, flow: &Flow, origin: u32, now: Instant) {
+        if let Some(kept) = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin) {
+            kept.standing = Standing::Served(now);
+        }
+    }
+
+    /// Forgets responses that their clients have had for long; their flows.
+    pub fn forget_served(&mut self, now: Instant) -> Vec<Flow> {
+        let is_past = |kept: &Kept| matches!(kept.standing, Standing::Served(since) if now.duration_since(since) > OFFERED);
+        let past: Vec<Flow> =
+            self.by_flow.iter().filter(|(_, kept)| is_past(kept)).map(|(flow, _)| *flow).collect();
+        past.iter().for_each(|flow| drop(self.remove(flow)));
+        past
+    }
+
     /// Takes the response of a flow that this node has got.
     pub fn take(&mut self, flow: &Flow) -> Option<Record> {
         self.remove(flow)
@@ -126,16 +154,21 @@ impl Estate {
         let Estate { name, by_flow, .. } = self;
         let due = by_flow.values_mut().filter_map(|kept| {
             let mut before = kept.record.heirs.iter().take_while(|heir| *heir != name);
-            if !(kept.gone || is_dead(&kept.record.owner)) || !before.all(|heir| is_dead(heir)) {
-                kept.offered = None;
-                return None;
-            }
-            let (first, last) = kept.offered.unwrap_or((now, now));
-            let is_due = kept.offered.is_none() || now.duration_since(last) >= AGAIN;
-            if !is_due || now.duration_since(first) > OFFERED {
-                return None;
-            }
-            kept.offered = Some((first, now));
+            let is_lost = kept.gone || is_dead(&kept.record.owner);
+            let is_to_offer = is_lost && before.all(|heir| is_dead(heir));
+            let first = match kept.standing {
+                Standing::Served(_) => return None,
+                _ if !is_to_offer => {
+                    kept.standing = Standing::Waiting;
+                    return None;
+                }
+                Standing::Waiting => now,
+                Standing::Offered { first, last } => {
+                    let is_due = now.duration_since(last) >= AGAIN && now.duration_since(first) <= OFFERED;
+                    is_due.then_some(first)?
+                }
+            };
+            kept.standing = Standing::Offered { first, last: now };
             Some(Offer { record: &kept.record, gone: kept.gone })
         });
         due.collect()
@@ -206,6 +239,16 @@ mod tests {
         estate.inherit(&record(1, "n1", &[]).flow, 1);
         assert_eq!(count(&mut estate, 15_600, &[]), 0, "the first heir lives");
         assert_eq!(count(&mut estate, 15_600, &["n2"]), 1);
+        estate.keep(record(1, "n1", &["n2", "n3"]));
+        // The client has all of it.
+        estate.served(&record(1, "n1", &[]).flow, 7, start);
+        assert_eq!(count(&mut estate, 15_700, &["n1", "n2"]), 1, "another connection");
+        estate.served(&record(1, "n1", &[]).flow, 1, start + Duration::from_millis(15_700));
+        assert_eq!(count(&mut estate, 15_800, &["n1", "n2"]), 0);
+        assert_eq!(count(&mut estate, 15_900, &[]) + count(&mut estate, 15_900, &["n1", "n2"]), 0);
+        assert!(estate.forget_served(start + Duration::from_millis(30_000)).is_empty());
+        assert_eq!(estate.forget_served(start + Duration::from_millis(30_701)).len(), 1);
+        assert!(estate.is_empty());
         estate.keep(record(1, "n1", &["n2", "n3"]));
         // The node comes back, and dies again.
         assert_eq!(count(&mut estate, 16_000, &["n2"]), 0);

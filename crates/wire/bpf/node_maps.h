@@ -238,8 +238,9 @@ struct sb_insured {
         __u64 sent;
         __u64 bytes; /* of the whole response */
         __u16 status;
-        __u8 keeps; /* as in sb_owned */
-        __u8 reserved[5];
+        __u8 keeps;  /* as in sb_owned */
+        __u8 served; /* from the program: the client has all of it */
+        __u8 reserved[4];
 };
 
 /* Length of a response, from the node's program to its agent. */

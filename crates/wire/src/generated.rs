@@ -753,7 +753,8 @@ pub struct sb_insured {
     pub bytes: __u64,
     pub status: __u16,
     pub keeps: __u8,
-    pub reserved: [__u8; 5usize],
+    pub served: __u8,
+    pub reserved: [__u8; 4usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

@@ -251,7 +251,7 @@ impl Resuming {
         match reason {
             // The client has all of the response: its next request is one of an idle flow whose node is dead.
             Some(Reason::Served) => {
-                connection.entry = self.before;
+                connection.entry = Entry { generation: connection.entry.generation, ..self.before };
                 world.set_entry(&connection.entry);
                 Assembling::new(world.now()).advance(connection, world)
             }

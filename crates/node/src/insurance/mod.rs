@@ -291,15 +291,32 @@ impl Insurance {
         switches: &[IpAddr],
     ) -> Vec<(IpAddr, Vec<u8>)> {
         lock(&self.0.dead).clone_from(dead);
+        let now = Instant::now();
         let mut estate = lock(&self.0.estate);
-        let offers = estate.offers(Instant::now(), |name| dead.contains(&pool_id(name)));
+        estate.forget_served(now).iter().for_each(|flow| self.forget(flow));
+        let (served, open): (Vec<_>, Vec<_>) = estate
+            .offers(now, |name| dead.contains(&pool_id(name)))
+            .into_iter()
+            .partition(|offer| self.is_served(offer.record));
+        let served: Vec<Record> = served.into_iter().map(|offer| offer.record.clone()).collect();
         let mut packets = Vec::new();
-        for offer in offers {
+        for offer in open {
             for switch in switches.iter().filter(|switch| signer.can_reach(**switch)) {
                 packets.extend(offer_to(*switch, &offer, signer).map(|packet| (*switch, packet)));
             }
         }
+        for Record { flow, origin, heirs, .. } in served {
+            estate.served(&flow, origin, now);
+            lock(&self.0.heirs).say(&heirs, &Message::Over(flow, origin));
+        }
         packets
+    }
+
+    /// Whether the program has found that the client has all of the response.
+    fn is_served(&self, record: &Record) -> bool {
+        let value = self.0.insured.lookup(bytes_of(&wire(&record.flow)), MapFlags::ANY).ok().flatten();
+        let insured: Option<sb_insured> = value.as_deref().and_then(read_from);
+        insured.is_some_and(|known| known.origin == record.origin && known.served != 0)
     }
 
     /// Keeps what another node says of its responses.

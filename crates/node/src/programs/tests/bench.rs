@@ -314,6 +314,11 @@ impl Bench {
         self.skel.maps.insured.update(bytes_of(flow), bytes_of(response), MapFlags::ANY).unwrap();
     }
 
+    /// What is known of it.
+    pub fn insured(&self, flow: &sb_flow) -> Option<sb_insured> {
+        read_from(&self.skel.maps.insured.lookup(bytes_of(flow), MapFlags::ANY).unwrap()?)
+    }
+
     /// Sets whether the node is hidden.
     pub fn hide(&self, hidden: bool) {
         self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0], false) });

@@ -405,6 +405,12 @@ fn what_is_not_known_is_not_resumed() {
             assert_eq!((option.op, option.reason), (SB_OP_REFUSED as u8, reason as u8), "{what}");
             assert_eq!(bench.counter(NodeCounter::RefusedNotInsured), index as u64 + 1);
             assert!(bench.flow(&known.flow).is_none(), "{what}");
+            let is_served = reason == SB_REASON_SERVED;
+            assert_eq!(
+                bench.insured(&known.flow).is_some_and(|known| known.served != 0),
+                is_served,
+                "{what}"
+            );
         }
     });
 }

@@ -13,6 +13,7 @@ use super::model::*;
 use crate::plan::NodeId;
 use sb_op::*;
 use sb_reason::*;
+use switchback_flow::entry::Entry;
 
 /// Longer than a node may be silent.
 const LONG: Duration = Duration::from_secs(4);
@@ -242,8 +243,41 @@ fn a_response_that_its_client_has_whole_is_over() {
     let before = download.world.map[&flow()];
     let adopt = download.resumed_at(node(2));
     assert!(download.world.answer(&adopt, SB_OP_REFUSED, SB_REASON_SERVED).is_empty());
-    assert_eq!((download.world.map[&flow()], download.world.dispatcher.pending()), (before, 0));
+    let generation = FlowState::read(&adopt.option).generation;
+    let after = Entry { generation, ..before };
+    assert_eq!((download.world.map[&flow()], download.world.dispatcher.pending()), (after, 0));
     assert!(download.world.to_client.is_empty());
+}
+
+/// An offer that was under way when the heir heard that the client has all of the response does no harm to the next request.
+#[test]
+fn a_request_behind_a_response_that_is_over_goes_on() {
+    let mut download = Download::of_a_dead_node();
+    let len = download.len;
+    let request = get("/img/b");
+    let released = download.world.client_packet(&data(len, HAS, &request));
+    assert!(released.iter().all(|sent| (sent.op, sent.node) == (SB_OP_RELEASE, node(1))), "{released:?}");
+    let mut last = FlowState::read(&download.at_first.option).generation;
+    for _ in 0..2 {
+        assert!(download.offer(node(2), "n1", false).is_empty());
+        download.world.to_client.clear();
+        let adopt = download.acknowledge(len, HAS).remove(0);
+        let generation = FlowState::read(&adopt.option).generation;
+        assert!(generation.is_newer(last), "{generation:?} {last:?}");
+        last = generation;
+        let sent = download.world.answer(&adopt, SB_OP_REFUSED, SB_REASON_SERVED);
+        assert!(sent.iter().all(|sent| (sent.op, sent.node) == (SB_OP_RELEASE, node(1))), "{sent:?}");
+    }
+    let adopt = loop {
+        let now = download.world.dispatcher.deadline().expect("the request waits").max(download.world.now);
+        download.world.now = now;
+        download.world.report(node(3), "img", SB_REASON_NONE, (0, 511));
+        if let Some(adopt) = download.world.pass().into_iter().find(|sent| sent.op == SB_OP_ADOPT) {
+            break adopt;
+        }
+    };
+    assert_eq!((adopt.node, adopt.data()), (node(3), &request[..]));
+    assert!(FlowState::read(&adopt.option).generation.is_newer(last));
 }
 
 /// Of three nodes that have the response, two die one after the other.
