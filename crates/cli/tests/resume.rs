@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 use common::announced::{Switch, routes_lead_to};
 use common::http::{Document, Response, add_long_document, start_fetch};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, alone, start_daemon, status, stop, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, alone, long, start_daemon, status, stop, wait_until};
 use switchback_lab::{Host, Lab, Routing, ServerKind, ServerOptions, Signal, Topology};
 
 /// All packets.
 const ALL: u32 = 1000;
 const LITTLE: u32 = 10;
-const DOWNLOADS: usize = 12;
+
+/// Number of downloads at the same time, and MiB of each.
+fn scale() -> (usize, usize) {
+    if long() { (100, 96) } else { (12, 16) }
+}
 
 fn start(nodes: usize) -> Result<Cluster> {
     start_servers(ServerKind::Nginx, nodes)
@@ -66,7 +70,7 @@ struct Downloads<'a> {
 }
 
 impl<'a> Downloads<'a> {
-    fn of(lab: &'a Lab, mebibytes: usize, count: usize) -> Result<Self> {
+    fn of(lab: &'a Lab, (count, mebibytes): (usize, usize)) -> Result<Self> {
         set_receive_window(lab)?;
         Ok(Downloads { lab, big: add_long_document(lab, "/big", mebibytes)?, count })
     }
@@ -81,7 +85,7 @@ impl<'a> Downloads<'a> {
             let vip = if index % 2 == 0 { lab.vip4().to_string() } else { format!("[{}]", lab.vip6()) };
             let url = |path: &str| format!("http://{vip}{path}");
             let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
-            waiting.push(start_fetch(lab.client(0), gets, &["--limit-rate", "4M"], PATIENCE * 2)?);
+            waiting.push(start_fetch(lab.client(0), gets, &["--limit-rate", "4M"], PATIENCE * 4)?);
         }
         wait_until_insured(lab, *count)?;
         std::thread::scope(|scope| {
@@ -123,7 +127,7 @@ fn dispatched(switch: &Host, key: &str) -> Result<u64> {
 #[test]
 fn downloads_go_on_when_their_node_dies() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -142,7 +146,7 @@ fn downloads_go_on_when_their_node_dies() -> Result {
 #[test]
 fn downloads_go_on_when_their_server_dies() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.kill_server(0)?;
@@ -160,7 +164,7 @@ fn downloads_go_on_when_their_server_dies() -> Result {
 #[test]
 fn a_second_death_ends_no_download() -> Result {
     let cluster = start(4)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     let anew = downloads.beside(|| {
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         std::thread::sleep(Duration::from_secs(1));
@@ -199,7 +203,7 @@ fn goes_on_with_two_switches(one_dies: bool) -> Result {
     let switches = lab.switches().map(|host| Switch::start(host, &config));
     let switches = switches.collect::<Result<Vec<_>>>()?;
     routes_lead_to(&lab, &[0, 1])?;
-    let downloads = Downloads::of(&lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&lab, scale())?;
     let anew = downloads.beside(|| {
         let had = of_resume(&lab, 0, "under_way")?;
         lab.node(0).cut_link()?;
@@ -226,11 +230,11 @@ fn goes_on_with_two_switches(one_dies: bool) -> Result {
 #[test]
 fn downloads_go_on_over_bad_paths() -> Result {
     let cluster = start(3)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    for node in cluster.lab.nodes() {
+        node.set_loss(LITTLE, LITTLE)?;
+    }
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     let anew = downloads.beside(|| {
-        for node in [1, 2] {
-            cluster.lab.node(node).set_loss(LITTLE, LITTLE)?;
-        }
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
@@ -243,7 +247,7 @@ fn downloads_go_on_over_bad_paths() -> Result {
 
 fn goes_on_at(server: ServerKind) -> Result {
     let cluster = start_servers(server, 3)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -352,7 +356,7 @@ fn change(cluster: &Cluster, node: usize) -> Result {
 #[test]
 fn no_byte_of_another_file_is_sent() -> Result {
     let cluster = start(2)?;
-    let downloads = Downloads::of(&cluster.lab, 16, 8)?;
+    let downloads = Downloads::of(&cluster.lab, (8, 16))?;
     let fetched = downloads.beside(|| {
         change(&cluster, 1)?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -370,7 +374,7 @@ fn no_byte_of_another_file_is_sent() -> Result {
 #[test]
 fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
     let cluster = start(4)?;
-    let downloads = Downloads::of(&cluster.lab, 16, DOWNLOADS)?;
+    let downloads = Downloads::of(&cluster.lab, scale())?;
     downloads.beside(|| {
         change(&cluster, 1)?;
         cluster.kill_server(2)?;

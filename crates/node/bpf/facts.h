@@ -13,6 +13,7 @@
 #include "counters.h"
 #include "flow.h"
 #include "handoff.h"
+#include "insure.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -118,6 +119,7 @@ static __always_inline void acknowledge(struct sb_owned *flow, const struct hand
                 return;
         if ((__s32)(h->ack - before) > 0)
                 count(SB_NODE_ACKNOWLEDGED);
+        insured_until(flow, &h->flow, h->ack);
         if (flow->ended.status && (__s32)(h->ack - flow->ended.end) >= 0)
                 tell_fact(flow, &h->flow);
 }

@@ -164,8 +164,6 @@ static long response_step(__u32 index, struct response_walk *walk)
                         flow->keeps = 0;
                 flow->responses = number;
                 tell_size(flow, number, end);
-                if (flow->insure & SB_INSURE_REPORTED)
-                        report_insurable_end(flow, walk->key, 0);
                 fact_ends(flow, walk->key, number, w->framing.status, end);
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;

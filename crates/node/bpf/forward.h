@@ -209,7 +209,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         if (h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ))
                                 keep_request(skb, h);
                         /* Nobody else has a request that its client has sent ahead. */
-                        if (h->option.flags & SB_HANDOVER_REQUEST && is_reported(flow, 0))
+                        if (h->option.flags & SB_HANDOVER_REQUEST && has_been_reported(flow))
                                 report_insurable_end(flow, &h->flow, 0);
                         break;
                 case INTAKE_UNREAD:

@@ -185,11 +185,25 @@ static __noinline int report_insurable_end(struct sb_owned *flow, const struct s
         return 0;
 }
 
+/* Whether other nodes may have been told of the response that began last. */
+static __always_inline int has_been_reported(const struct sb_owned *flow)
+{
+        return flow->insure & SB_INSURE_REPORTED;
+}
+
+/* The client acknowledges everything before `ack`. A response of which it lacks the end can still be lost. */
+static __always_inline void insured_until(struct sb_owned *flow, const struct sb_flow *key, __u32 ack)
+{
+        if (has_been_reported(flow) && flow->framing.state == SB_FRAMING_NONE &&
+            (__s32)(ack - flow->followed) >= 0)
+                report_insurable_end(flow, key, 0);
+}
+
 /* Whether a response that has been reported is under way, and `len` bytes more are not all of it. */
 static __always_inline int is_reported(const struct sb_owned *flow, __u32 len)
 {
-        return flow->insure & SB_INSURE_REPORTED &&
-               flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) && flow->framing.left > len;
+        return has_been_reported(flow) && flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) &&
+               flow->framing.left > len;
 }
 
 /* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */

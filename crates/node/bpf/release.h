@@ -190,6 +190,8 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         load_end(flow, before);
         tell_fact(flow, &h->flow);
+        if (has_been_reported(flow))
+                report_insurable_end(flow, &h->flow, 0);
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);

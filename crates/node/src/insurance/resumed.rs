@@ -48,8 +48,8 @@ async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
         Ok(()) => {
             lock(&insurance.0.counts).resumed += 1;
             debug!("the response of {} to {client} has gone on here", record.owner);
-            insurance.over(flow, origin);
             until_acknowledged(&socket).await;
+            insurance.over(flow, origin);
         }
         Err(failure) => {
             *lock(&insurance.0.counts).failed.entry(failure.name()).or_default() += 1;

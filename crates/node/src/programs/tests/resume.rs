@@ -89,11 +89,42 @@ fn a_long_response_is_reported_with_both_heads() {
             acknowledge(&bench, &mut known, 1000);
             write(&known, &vec![b'x'; BODY - 4000]);
             followed(&bench, &known, HEAD.len() + BODY);
+            acknowledge(&bench, &mut known, BODY - 1701);
+            let (reports, ends) = bench.insurable();
+            assert_eq!((reports.len(), ends.len()), (0, 0), "its end may be lost with this node");
+            acknowledge(&bench, &mut known, 1);
             let (reports, ends) = bench.insurable();
             assert_eq!((reports.len(), ends.len()), (0, 1), "it is reported once");
             assert_eq!((ends[0].flow, ends[0].origin), (known.flow, 1000));
         }
         assert_eq!(bench.counter(NodeCounter::Insurable), 2);
+    });
+}
+
+/// The packet by which the client acknowledges a response may be its next request, for which another node gets the flow.
+#[test]
+fn a_released_flow_has_no_insured_response() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.resume(AFTER, 0);
+        let mut known = new(40_000, false);
+        long_response(&bench, &mut known);
+        write(&known, &[b'x'; BODY - 3000]);
+        followed(&bench, &known, HEAD.len() + BODY);
+        let (reports, ends) = bench.insurable();
+        assert_eq!((reports.len(), ends.len()), (1, 0));
+        known.socket.as_ref().unwrap().read_exact(&mut [0; REQUEST.len()]).expect("the request");
+        known.ack += BODY as u32;
+        let option = known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| {
+            flow.origin = 1000u32.to_be();
+            flow.next = known.seq.to_be();
+            flow.requests = 1u16.to_be();
+        });
+        let (verdict, _) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
+        assert_eq!(verdict, Verdict::Pass, "the RST for the socket");
+        let (reports, ends) = bench.insurable();
+        assert_eq!((reports.len(), ends.len()), (0, 1));
     });
 }
 
