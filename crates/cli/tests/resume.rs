@@ -245,9 +245,13 @@ fn downloads_go_on_over_bad_paths() -> Result {
     cluster.down()
 }
 
+/// The lab's Apache has 25 threads on each of three nodes.
+const MOST_AT_ANY_SERVER: usize = 60;
+
 fn goes_on_at(server: ServerKind) -> Result {
     let cluster = start_servers(server, 3)?;
-    let downloads = Downloads::of(&cluster.lab, scale())?;
+    let (count, mebibytes) = scale();
+    let downloads = Downloads::of(&cluster.lab, (count.min(MOST_AT_ANY_SERVER), mebibytes))?;
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
