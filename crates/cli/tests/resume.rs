@@ -30,10 +30,14 @@ fn start_servers(server: ServerKind, nodes: usize) -> Result<Cluster> {
 }
 
 fn plan(server: ServerKind, nodes: usize) -> Plan {
+    plan_of("range", server, nodes)
+}
+
+fn plan_of(resume: &str, server: ServerKind, nodes: usize) -> Plan {
     Plan {
         servers: vec![server; nodes],
         pools: vec![("web", (0..nodes).collect())],
-        pool_lines: "resume = \"range\"\n".to_owned(),
+        pool_lines: format!("resume = \"{resume}\"\n"),
         limits: "resume_after = \"64KiB\"",
         ..Plan::default()
     }
@@ -163,7 +167,10 @@ fn downloads_go_on_when_their_server_dies() -> Result {
 
 #[test]
 fn a_second_death_ends_no_download() -> Result {
-    let cluster = start(4)?;
+    outlive_two_deaths(start(4)?)
+}
+
+fn outlive_two_deaths(cluster: Cluster) -> Result {
     let downloads = Downloads::of(&cluster.lab, scale())?;
     let anew = downloads.beside(|| {
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -249,9 +256,12 @@ fn downloads_go_on_over_bad_paths() -> Result {
 const MOST_AT_ANY_SERVER: usize = 60;
 
 fn goes_on_at(server: ServerKind) -> Result {
-    let cluster = start_servers(server, 3)?;
     let (count, mebibytes) = scale();
-    let downloads = Downloads::of(&cluster.lab, (count.min(MOST_AT_ANY_SERVER), mebibytes))?;
+    goes_on(start_servers(server, 3)?, (count.min(MOST_AT_ANY_SERVER), mebibytes))
+}
+
+fn goes_on(cluster: Cluster, scale: (usize, usize)) -> Result {
+    let downloads = Downloads::of(&cluster.lab, scale)?;
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -356,10 +366,12 @@ fn change(cluster: &Cluster, node: usize) -> Result {
     Ok(std::fs::rename(&changed, &path)?)
 }
 
-/// The connection is reset.
 #[test]
 fn no_byte_of_another_file_is_sent() -> Result {
-    let cluster = start(2)?;
+    is_reset_for_another_file(start(2)?)
+}
+
+fn is_reset_for_another_file(cluster: Cluster) -> Result {
     let downloads = Downloads::of(&cluster.lab, (8, 16))?;
     let fetched = downloads.beside(|| {
         change(&cluster, 1)?;
@@ -391,4 +403,40 @@ fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
     assert!(changed["mismatch"].as_u64().is_some() || without["server"].as_u64().is_some());
     cluster.lab.node(0).set_loss(0, 0)?;
     cluster.down()
+}
+
+/// Servers that send the same files in chunks, without a length or a validator.
+fn start_text(nodes: usize) -> Result<Cluster> {
+    let mut cluster = Cluster::prepare(plan_of("repeat", ServerKind::Nginx, nodes))?;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resume/text.py");
+    for node in 0..nodes {
+        cluster.kill_server(node)?;
+        let host = cluster.lab.node(node);
+        let mut command = std::process::Command::new("/usr/bin/python3");
+        command.arg(script).arg(cluster.lab.directory().join("roots").join(host.name())).arg(host.name());
+        host.spawn("text", command)?.wait_for_log("ready", PATIENCE)?;
+        cluster.start_node(node)?;
+    }
+    cluster.start_switch()?;
+    Ok(cluster)
+}
+
+#[test]
+fn files_are_sent_once_more() -> Result {
+    goes_on(Cluster::start_with(plan_of("repeat", ServerKind::Nginx, 3))?, scale())
+}
+
+#[test]
+fn text_that_is_made_goes_on() -> Result {
+    goes_on(start_text(3)?, scale())
+}
+
+#[test]
+fn a_second_death_ends_no_repetition() -> Result {
+    outlive_two_deaths(start_text(4)?)
+}
+
+#[test]
+fn no_byte_of_another_text_is_sent() -> Result {
+    is_reset_for_another_file(start_text(2)?)
 }

@@ -116,17 +116,20 @@ pub enum Resume {
     Off,
     /// It asks its own server for the rest (RFC 9110 section 14), under the validator of the first response.
     Range,
+    /// It asks its own server for the same once more, and compares what the client has.
+    Repeat,
 }
 
 impl Resume {
     /// Each of them, in the order in which messages list them.
-    pub const ALL: [Resume; 2] = [Resume::Off, Resume::Range];
+    pub const ALL: [Resume; 3] = [Resume::Off, Resume::Range, Resume::Repeat];
 
     /// The name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Resume::Off => "off",
             Resume::Range => "range",
+            Resume::Repeat => "repeat",
         }
     }
 }

@@ -288,7 +288,8 @@ pub(crate) struct Pool {
     #[schemars(transform = shape::absent("the policy chooses among all nodes"))]
     pub delegate: Option<Spanned<Delegate>>,
     /// Whether another node goes on with a response whose node dies, on the same connection: `"range"`, if all nodes of the
-    /// pool serve the same bytes under the same `ETag` or `Last-Modified`. See [resuming](resuming.md).
+    /// pool serve the same bytes under the same `ETag` or `Last-Modified`; `"repeat"`, if all of them answer the same request
+    /// with the same bytes. See [resuming](resuming.md).
     #[schemars(transform = shape::one_of(Resume::ALL.map(Resume::name)))]
     #[schemars(extend("default" = Resume::Off.name()))]
     pub resume: Option<Spanned<String>>,

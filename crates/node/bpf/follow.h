@@ -14,6 +14,7 @@
 
 #include "counters.h"
 #include "facts.h"
+#include "fingerprint.h"
 #include "flow.h"
 #include "framing.h"
 #include "insure.h"
@@ -269,11 +270,13 @@ static __always_inline void goes_on(struct __sk_buff *skb, struct sb_owned *flow
 {
         __u32 start = flow->began - data->seq;
 
-        if (!flow->insure && flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) && resume_after()) {
+        if (!flow->insure && flow->head_bytes && resume_after()) {
                 if (flow->sent == 0 && start < data->len)
                         keep_response(skb, flow, data->start + start);
                 else
                         flow->insure = SB_INSURE_NEVER;
+                if (flow->insure != SB_INSURE_NEVER && repeats())
+                        begin_fingerprint(skb, flow, key, data, start + flow->head_bytes);
         }
         fact_goes_on(flow);
         if (is_insurable(flow))
@@ -303,6 +306,10 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         }
         if (seen < 0)
                 return on_gap(skb, flow, data);
+        if (is_resumed(flow) && flow->framing.left > SB_INSURED_UNKNOWN / 2)
+                learn_end(flow, key);
+        if (flow->insure & SB_INSURE_FINGERPRINTED)
+                fingerprint(skb, flow, key, data, seen);
         if (p) {
                 read_sender(skb, data, &sender);
                 walk.framing.name_len = p->name_len;

@@ -13,6 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "handoff.h"
 #include "kernel.h"
 #include "packet.h"
 
@@ -100,6 +101,9 @@ static __noinline int is_let_in(struct __sk_buff *skb)
         }
         if (protocol == IPPROTO_TCP)
                 return is_known_tcp(skb, &tuple, len);
+        /* Of other nodes, which its tag shows; nobody hears an answer. */
+        if (protocol == IPPROTO_UDP && ports->dest == bpf_htons(SB_FINGERPRINT_PORT))
+                return 1;
         return protocol == IPPROTO_UDP && is_known_udp(skb, &tuple, len);
 }
 

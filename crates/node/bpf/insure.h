@@ -32,6 +32,16 @@ static __always_inline __u64 resume_after(void)
         return s ? s->resume_after : 0;
 }
 
+/* Whether long responses get fingerprints. */
+static __always_inline int repeats(void)
+{
+        struct sb_node_settings *s;
+        __u32 zero = 0;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        return s && s->repeats;
+}
+
 /*
  * Keeps a packet's data, if it begins a request or goes on with the head of one. Of a head there is room for two packets,
  * each in a half of its own as far as the verifier knows; the response to a request with a longer one is not insured.
@@ -86,9 +96,34 @@ static __always_inline __u32 from_kib(__u64 bytes)
         return bytes >> 10 < SB_INSURE_NEVER ? bytes >> 10 : SB_INSURE_NEVER;
 }
 
+/* Whether the agent sends the response under way on the flow. */
+static __always_inline int is_resumed(const struct sb_owned *flow)
+{
+        return flow->insure & SB_INSURE_RESUMED;
+}
+
+/* The agent, which makes a response once more, has found its end. */
+static __noinline int learn_end(struct sb_owned *flow, const struct sb_flow *key)
+{
+        struct sb_insured *response;
+
+        if (!flow || !key)
+                return 0;
+        response = bpf_map_lookup_elem(&insured, key);
+        if (response && response->origin == flow->origin && response->bytes < SB_INSURED_UNKNOWN)
+                flow->framing.left = response->bytes - flow->sent;
+        return 0;
+}
+
+/* Whether the body's length is known. Of a chunked one it is not. */
+static __always_inline int has_length(const struct sb_owned *flow)
+{
+        return flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP);
+}
+
 /*
- * The head of a response is over: keeps it, if the response is long and all of its head is in this packet, at offset
- * `start`.
+ * The head of a response is over: keeps it, if the response is long, or its length is not known and can be made once more,
+ * and all of its head is in this packet, at offset `start`.
  */
 static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow, __u32 start)
 {
@@ -100,7 +135,8 @@ static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow
                 return 0;
         len = flow->head_bytes;
         flow->insure = SB_INSURE_NEVER;
-        if (!after || len == 0 || len > SB_INSURED_RESPONSE || flow->framing.left < after)
+        if (!after || len == 0 || len > SB_INSURED_RESPONSE || flow->framing.state == SB_FRAMING_LOST ||
+            (has_length(flow) ? flow->framing.left < after : !repeats()))
                 return 0;
         kept = heads_of_sender(skb, BPF_SK_STORAGE_GET_F_CREATE);
         if (!kept)
@@ -152,7 +188,8 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
                 return 0;
         }
         bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
-        flow->insure = SB_INSURE_REPORTED | from_kib(flow->sent + ((__u64)SB_INSURE_AGAIN << 10));
+        flow->insure = SB_INSURE_REPORTED | (flow->insure & SB_INSURE_FINGERPRINTED) |
+                       from_kib(flow->sent + ((__u64)SB_INSURE_AGAIN << 10));
         count(SB_NODE_INSURABLE);
         return 0;
 }
@@ -202,19 +239,22 @@ static __always_inline void insured_until(struct sb_owned *flow, const struct sb
 /* Whether a response that has been reported is under way, and `len` bytes more are not all of it. */
 static __always_inline int is_reported(const struct sb_owned *flow, __u32 len)
 {
-        return has_been_reported(flow) && flow->framing.state == (SB_FRAMING_BODY | SB_FRAMING_SKIP) &&
-               flow->framing.left > len;
+        if (!has_been_reported(flow))
+                return 0;
+        if (has_length(flow))
+                return flow->framing.left > len;
+        return flow->framing.state != SB_FRAMING_NONE && flow->framing.state != SB_FRAMING_LOST;
 }
 
 /* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */
 static __noinline int is_insured(const struct sb_owned *flow, const struct sb_flow *key, __u32 len)
 {
-        __u32 *origin;
+        struct sb_heirs *heirs;
 
         if (!flow || !key || !is_reported(flow, len))
                 return 0;
-        origin = bpf_map_lookup_elem(&have_heirs, key);
-        return origin && *origin == flow->origin;
+        heirs = bpf_map_lookup_elem(&have_heirs, key);
+        return heirs && heirs->origin == flow->origin;
 }
 
 /*

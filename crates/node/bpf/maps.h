@@ -122,14 +122,51 @@ struct {
         __uint(max_entries, 1 << 21);
 } insurable SEC(".maps");
 
-/* Responses of this node with which another one can go on, from the agent: the connections' `origin`. */
+/* Responses of this node with which another one can go on. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __uint(max_entries, 65536);
         __type(key, struct sb_flow);
-        __type(value, __u32);
+        __type(value, struct sb_heirs);
 } have_heirs SEC(".maps");
+
+/* Fingerprints of responses under way. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_fingerprint);
+} fingerprints SEC(".maps");
+
+/* Data on its way into a fingerprint: whole words, and what is left of the packet before. */
+#define SB_PIECE 1024
+
+struct piece {
+        __u64 words[SB_PIECE / 8 + 2];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct piece);
+} pieces SEC(".maps");
+
+/* The fingerprint that is being told. */
+struct telling {
+        struct sb_told_fingerprint told;
+        struct sb_heirs heirs;
+        __u32 next; /* of these heirs */
+        __u32 reserved;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct telling);
+} tellings SEC(".maps");
 
 /* Nodes that switches take for dead, by the hash of their name: when a switch has said so last, by bpf_ktime_get_ns(). */
 struct {

@@ -28,6 +28,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "fingerprint.h"
 #include "flow.h"
 #include "follow.h"
 #include "forward.h"
@@ -212,6 +213,8 @@ int switchback_egress(struct __sk_buff *skb)
         __u32 zero = 0;
         int next, len, verdict;
 
+        if (skb->mark == SKB_MARK_FINGERPRINT)
+                return send_fingerprint(skb);
         if ((void *)(eth + 1) > end || skb->mark == SB_SKB_MARK_SWITCH)
                 return TCX_NEXT;
         if (eth->h_proto == bpf_htons(ETH_P_ARP)) {

@@ -40,12 +40,6 @@ static __always_inline __s64 bytes_before(const struct sb_insured *response, con
         return (__s64)response->sent + (__s32)(h->ack - response->seq);
 }
 
-/* Whether the agent sends the response under way on the flow. */
-static __always_inline int is_resumed(const struct sb_owned *flow)
-{
-        return flow->insure & SB_INSURE_RESUMED;
-}
-
 enum resumable {
         RESUMABLE,
         RESUMABLE_NOT,
@@ -91,6 +85,8 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
         flow->again = 0;
         /* The agent tells other nodes itself. */
         flow->insure = SB_INSURE_REPORTED | SB_INSURE_RESUMED | SB_INSURE_NEVER;
+        if (response->fingerprinted)
+                flow->insure |= SB_INSURE_FINGERPRINTED;
         return 0;
 }
 

@@ -562,6 +562,7 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         ifindex: interface::index(name)?,
         hidden: plan.hidden.into(),
         resume_after: plan.resume_after(),
+        repeats: plan.repeats().into(),
         ..Default::default()
     })
 }

@@ -110,9 +110,18 @@ impl Plan {
 
     /// Bytes of a response behind which another node can go on with it; 0 if none of this node's pools has that.
     pub(crate) fn resume_after(&self) -> u64 {
-        let pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
-        let resumes = pools.into_iter().any(|pool| pool.resume != Resume::Off && pool.nodes.len() > 1);
+        let resumes = self.resumes(|resume| resume != Resume::Off);
         if resumes { self.cluster.limits.resume_after } else { 0 }
+    }
+
+    /// Whether another node may make a response of this one once more.
+    pub(crate) fn repeats(&self) -> bool {
+        self.resumes(|resume| resume == Resume::Repeat)
+    }
+
+    fn resumes(&self, how: impl Fn(Resume) -> bool) -> bool {
+        let mut pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
+        pools.any(|pool| how(pool.resume) && pool.nodes.len() > 1)
     }
 
     /// Whether each pool of this node has another node, unless the configuration drains that.

@@ -201,6 +201,11 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.have_heirs).doing(|| "open the map have_heirs")
     }
 
+    /// The map of fingerprints of responses under way.
+    pub(crate) fn fingerprints(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.fingerprints).doing(|| "open the map fingerprints")
+    }
+
     /// The nodes that a switch has called dead after `since`, by the hash of their name.
     pub(crate) fn deaths(&self, since: u64) -> Result<HashSet<u32>> {
         let mut dead = HashSet::new();

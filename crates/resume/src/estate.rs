@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use crate::fingerprint::{Fingerprint, Key};
 use crate::record::{Flow, Record};
 
 /// Time between two offers of a response.
@@ -89,9 +90,15 @@ impl Estate {
     }
 
     /// Keeps a record; the flows of those that give way.
-    pub fn keep(&mut self, record: Record) -> Vec<Flow> {
+    pub fn keep(&mut self, mut record: Record) -> Vec<Flow> {
         let flow = record.flow;
-        self.remove(&flow);
+        // A fingerprint may have overtaken the record.
+        if let (Some(before), Some(proof)) = (self.remove(&flow), &mut record.proof)
+            && let Some(earlier) = before.proof.filter(|earlier| earlier.key == proof.key)
+            && earlier.last.len > proof.last.len
+        {
+            proof.last = earlier.last;
+        }
         self.cost += record.cost();
         self.by_age.insert(self.next, flow);
         self.by_flow.insert(flow, Kept { record, age: self.next, gone: false, standing: Standing::Waiting });
@@ -105,6 +112,27 @@ impl Estate {
             gone.push(oldest);
         }
         gone
+    }
+
+    /// Whether there is a record of the flow.
+    pub fn has(&self, flow: &Flow) -> bool {
+        self.by_flow.contains_key(flow)
+    }
+
+    /// The secret of a response's fingerprints, if the record is of that connection.
+    pub fn key(&self, flow: &Flow, origin: u32) -> Option<Key> {
+        let kept = self.by_flow.get(flow).filter(|kept| kept.record.origin == origin)?;
+        kept.record.proof.map(|proof| proof.key)
+    }
+
+    /// Notes the fingerprint of what has been sent of a response. An earlier one may come later.
+    pub fn note(&mut self, flow: &Flow, origin: u32, fingerprint: Fingerprint) {
+        let kept = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
+        if let Some(proof) = kept.and_then(|kept| kept.record.proof.as_mut())
+            && fingerprint.len > proof.last.len
+        {
+            proof.last = fingerprint;
+        }
     }
 
     /// Forgets the response of a connection; true if there was one.
@@ -178,6 +206,7 @@ impl Estate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Proof;
 
     fn record(port: u16, owner: &str, heirs: &[&str]) -> Record {
         let flow = Flow { client: ([198, 51, 100, 1], port).into(), vip: ([192, 0, 2, 100], 80).into() };
@@ -195,6 +224,7 @@ mod tests {
             sent: 5,
             request: vec![0; 100],
             response: vec![0; 100],
+            proof: None,
             owner: owner.to_owned(),
             heirs: heirs.iter().map(|heir| (*heir).to_owned()).collect(),
             past: Vec::new(),
@@ -216,6 +246,31 @@ mod tests {
         assert!(estate.over(&flows[0], 1));
         assert!(estate.take(&flows[2]).is_some() && estate.take(&flows[2]).is_none());
         assert_eq!((estate.len(), estate.cost(), estate.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn the_fingerprint_of_the_most_bytes_counts() {
+        let mut estate = Estate::new("n2", 1 << 20);
+        let (key, last) = (Key { k0: 1, k1: 2 }, Fingerprint { len: 100, value: 1 });
+        let kept = Record { proof: Some(Proof { key, last }), ..record(1, "n1", &["n2"]) };
+        let flow = kept.flow;
+        estate.keep(kept);
+        assert_eq!((estate.key(&flow, 1), estate.key(&flow, 7)), (Some(key), None));
+        for (origin, len) in [(1, 90), (1, 120), (7, 150), (1, 110)] {
+            estate.note(&flow, origin, Fingerprint { len, value: len });
+        }
+        let last = |estate: &mut Estate| estate.take(&flow).unwrap().proof.unwrap().last.len;
+        let again = |len, key| Record {
+            proof: Some(Proof { key, last: Fingerprint { len, value: len } }),
+            ..record(1, "n1", &["n2"])
+        };
+        estate.keep(again(115, key));
+        assert_eq!(last(&mut estate), 120, "it has overtaken the record");
+        for (second, expected) in [(again(130, key), 130), (again(110, Key { k0: 7, ..key }), 110)] {
+            estate.keep(again(120, key));
+            estate.keep(second);
+            assert_eq!(last(&mut estate), expected);
+        }
     }
 
     #[test]

@@ -6,25 +6,22 @@ use switchback_http::{Body, Head, Limits, Progress, Version, parse_head};
 
 use crate::response::{ContentRange, ResponseHead};
 
-/// Header fields that are not the other server's: they are about a connection (RFC 9110 section 7.6.1), about a body, or
-/// about which part is asked for, and under which condition (sections 13.1 and 14.2).
-const LEFT_OUT: [&str; 15] = [
+/// Header fields that are not the other server's: they are about a connection (RFC 9110 section 7.6.1), or about a body.
+const OF_CONNECTIONS: [&str; 9] = [
     "connection",
     "content-length",
     "expect",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
     "keep-alive",
     "proxy-connection",
-    "range",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
 ];
+
+/// Header fields about which part is asked for, and under which condition (RFC 9110 sections 13.1 and 14.2).
+pub(crate) const CONDITIONS: [&str; 6] =
+    ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
 
 /// A response with which another server can go on, as far as its head tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,21 +151,7 @@ impl Insurable {
     pub fn ask(&self, request: &[u8], offset: u64) -> Option<Vec<u8>> {
         let range = self.rest(offset)?;
         let head = whole_head(request)?;
-        let named = |name: &str| {
-            let options = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
-            options
-                .flat_map(|(_, value)| value.split(|byte| *byte == b','))
-                .any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
-        };
-        let mut text = format!("GET {} HTTP/1.1\r\n", head.target.raw).into_bytes();
-        for (name, value) in head.headers() {
-            if !LEFT_OUT.contains(&name.to_ascii_lowercase().as_str()) && !named(name) {
-                text.extend_from_slice(name.as_bytes());
-                text.extend_from_slice(b": ");
-                text.extend_from_slice(value);
-                text.extend_from_slice(b"\r\n");
-            }
-        }
+        let mut text = asked_of_another(&head, &CONDITIONS);
         text.extend_from_slice(
             format!("Range: bytes={}-{}\r\nIf-Range: ", range.first, range.last).as_bytes(),
         );
@@ -213,8 +196,30 @@ impl Insurable {
     }
 }
 
+/// The request's line and fields for another server, without those of the client's connection and `left_out`.
+pub(crate) fn asked_of_another(head: &Head<'_>, left_out: &[&str]) -> Vec<u8> {
+    let named = |name: &str| {
+        let options = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
+        options
+            .flat_map(|(_, value)| value.split(|byte| *byte == b','))
+            .any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let mut text = format!("GET {} HTTP/1.1\r\n", head.target.raw).into_bytes();
+    for (name, value) in head.headers() {
+        let lower = name.to_ascii_lowercase();
+        let is_left_out = OF_CONNECTIONS.contains(&lower.as_str()) || left_out.contains(&lower.as_str());
+        if !is_left_out && !named(name) {
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value);
+            text.extend_from_slice(b"\r\n");
+        }
+    }
+    text
+}
+
 /// The head that the bytes begin with.
-fn whole_head(bytes: &[u8]) -> Option<Head<'_>> {
+pub(crate) fn whole_head(bytes: &[u8]) -> Option<Head<'_>> {
     let limits = Limits { head_len: usize::MAX, fields: usize::MAX, body_len: u64::MAX };
     match parse_head(bytes, &limits) {
         Ok(Progress::Complete(head)) => Some(head),

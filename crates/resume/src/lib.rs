@@ -6,12 +6,18 @@
 //! each keeps that ([`Estate`]) until the response is over. The heir that gets the flow sends the rest ([`send_rest`]).
 
 mod estate;
+mod fingerprint;
 mod insurable;
 mod record;
+mod repeat;
+mod repeatable;
 mod response;
 mod rest;
 
 pub use estate::{Estate, Offer};
+pub use fingerprint::{Fingerprint, Key, Running};
 pub use insurable::{Insurable, Mismatch, Uninsured};
-pub use record::{Flow, Message, Record};
+pub use record::{Flow, Message, Proof, Record, Resumable};
+pub use repeat::{Progress, Repetition, repeat};
+pub use repeatable::{Difference, Repeatable};
 pub use rest::{Failure, Rest, send_rest};

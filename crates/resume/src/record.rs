@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::{Fingerprint, Key};
+use crate::insurable::{Insurable, Uninsured};
+use crate::repeatable::Repeatable;
+
 /// A client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Flow {
@@ -42,6 +46,8 @@ pub struct Record {
     pub request: Vec<u8>,
     /// Head of the response.
     pub response: Vec<u8>,
+    /// By what another server's response is known to be the same; without, the server is asked for the rest only.
+    pub proof: Option<Proof>,
     /// Name of the node.
     pub owner: String,
     /// Names of the nodes that can go on, the first one first.
@@ -50,7 +56,60 @@ pub struct Record {
     pub past: Vec<String>,
 }
 
+/// Fingerprints of a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Their secret.
+    pub key: Key,
+    /// The one of the most bytes.
+    pub last: Fingerprint,
+}
+
+/// How another server goes on with a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resumable {
+    /// It is asked for the rest.
+    Rest(Insurable),
+    /// It is asked for the same once more.
+    Again(Repeatable, Proof),
+}
+
+impl Resumable {
+    /// Length of the response's head, in bytes.
+    pub fn head_len(&self) -> usize {
+        match self {
+            Resumable::Rest(insurable) => insurable.head_len(),
+            Resumable::Again(repeatable, _) => repeatable.head_len(),
+        }
+    }
+
+    /// Status of the response.
+    pub fn status(&self) -> u16 {
+        match self {
+            Resumable::Rest(insurable) => insurable.status(),
+            Resumable::Again(repeatable, _) => repeatable.status(),
+        }
+    }
+
+    /// Length of the whole response, in bytes; None if only its end says it.
+    pub fn whole_len(&self) -> Option<u64> {
+        let body = match self {
+            Resumable::Rest(insurable) => Some(insurable.body_len()),
+            Resumable::Again(repeatable, _) => repeatable.body_len(),
+        };
+        body.map(|body| body + self.head_len() as u64)
+    }
+}
+
 impl Record {
+    /// How another server goes on with the response, as its heads say.
+    pub fn resumable(&self) -> Result<Resumable, Uninsured> {
+        Ok(match self.proof {
+            None => Resumable::Rest(Insurable::read(&self.request, &self.response)?),
+            Some(proof) => Resumable::Again(Repeatable::read(&self.request, &self.response)?, proof),
+        })
+    }
+
     /// Memory of the record, in bytes.
     pub fn cost(&self) -> usize {
         size_of::<Record>()
@@ -65,6 +124,8 @@ impl Record {
 pub enum Message {
     /// The response is under way; replaces an earlier one of the connection.
     Insure(Record),
+    /// So much of the response on the connection with this origin has been sent.
+    Fingerprint(Flow, u32, Fingerprint),
     /// The response on the connection with this origin is over.
     Over(Flow, u32),
     /// The server of the response on the connection with this origin has gone: the heir is to go on.

@@ -15,8 +15,12 @@ pub(crate) struct ResponseHead {
     pub(crate) length: Option<u64>,
     /// There is a transfer coding.
     pub(crate) is_coded_for_transfer: bool,
+    /// The transfer coding is `chunked`, and no other one.
+    pub(crate) is_chunked: bool,
     /// There is a content coding other than `identity`.
     pub(crate) is_coded: bool,
+    /// `Content-Encoding`, as it was sent.
+    pub(crate) coding: Option<Vec<u8>>,
     /// `Content-Range`, if that is one range of bytes.
     pub(crate) range: Option<ContentRange>,
     /// `ETag`, as it was sent.
@@ -86,8 +90,14 @@ impl ResponseHead {
                     let range = ContentRange::read(value).ok_or(())?;
                     head.range.replace(range).map_or(Ok(()), |_| Err(()))?;
                 }
-                "transfer-encoding" => head.is_coded_for_transfer = true,
-                "content-encoding" => head.is_coded |= !value.eq_ignore_ascii_case(b"identity"),
+                "transfer-encoding" => {
+                    head.is_chunked = !head.is_coded_for_transfer && value.eq_ignore_ascii_case(b"chunked");
+                    head.is_coded_for_transfer = true;
+                }
+                "content-encoding" => {
+                    head.is_coded |= !value.eq_ignore_ascii_case(b"identity");
+                    head.coding.get_or_insert_default().extend_from_slice(value);
+                }
                 "etag" => once(&mut head.etag)?,
                 "last-modified" => once(&mut head.last_modified)?,
                 "date" => once(&mut head.date)?,

@@ -13,13 +13,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::insurable::{Insurable, Mismatch};
+use crate::repeatable::Difference;
 
 /// Time that the server may take to accept a connection and to begin its answer.
-const BEGIN: Duration = Duration::from_secs(10);
+pub(crate) const BEGIN: Duration = Duration::from_secs(10);
 /// Time for which server and client may both be silent.
-const STALLED: Duration = Duration::from_secs(300);
+pub(crate) const STALLED: Duration = Duration::from_secs(300);
 /// Longest head of the server's answer, in bytes.
-const HEAD_MAX: usize = 64 << 10;
+pub(crate) const HEAD_MAX: usize = 64 << 10;
 /// Bytes that one call moves.
 const AT_ONCE: usize = 1 << 20;
 
@@ -41,6 +42,12 @@ pub enum Failure {
     Server(io::Error),
     /// The server's answer is not the rest.
     Mismatch(Mismatch),
+    /// The server has made another response.
+    Difference(Difference),
+    /// What the client has is not known to be the same.
+    Unproven,
+    /// This node cannot follow what it would send.
+    Here(io::Error),
     /// The client is gone.
     Client(io::Error),
     /// Neither server nor client has gone on for too long.
@@ -49,15 +56,17 @@ pub enum Failure {
 
 impl Failure {
     /// Every name, as in metrics.
-    pub const NAMES: [&str; 4] = ["server", "mismatch", "client", "stalled"];
+    pub const NAMES: [&str; 6] = ["server", "mismatch", "unproven", "here", "client", "stalled"];
 
     /// The name in metrics.
     pub fn name(&self) -> &'static str {
         let index = match self {
             Failure::Server(_) => 0,
-            Failure::Mismatch(_) => 1,
-            Failure::Client(_) => 2,
-            Failure::Stalled => 3,
+            Failure::Mismatch(_) | Failure::Difference(_) => 1,
+            Failure::Unproven => 2,
+            Failure::Here(_) => 3,
+            Failure::Client(_) => 4,
+            Failure::Stalled => 5,
         };
         Failure::NAMES[index]
     }
@@ -68,6 +77,9 @@ impl fmt::Display for Failure {
         match self {
             Failure::Server(error) => write!(f, "the server: {error}"),
             Failure::Mismatch(mismatch) => mismatch.fmt(f),
+            Failure::Difference(difference) => difference.fmt(f),
+            Failure::Unproven => f.write_str("there is no fingerprint of all that the client may have"),
+            Failure::Here(error) => write!(f, "the programs cannot be told: {error}"),
             Failure::Client(error) => write!(f, "the client: {error}"),
             Failure::Stalled => f.write_str("neither the server nor the client goes on"),
         }

@@ -80,6 +80,7 @@
         X(BEQUEATHED, "responses whose server has gone, left to another node")                               \
         X(DEATH, "switches that told of a dead node")                                                        \
         X(RESUMED, "flows adopted in the middle of another node's response")                                 \
+        X(FINGERPRINT, "fingerprints told to nodes that could repeat a response")                            \
         X(REFUSED_NOT_INSURED, "adoptions refused: the response under way is unknown, or over")              \
         X(ICMP, "path MTU messages given to the kernel")                                                     \
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \

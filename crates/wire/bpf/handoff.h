@@ -829,4 +829,33 @@ struct sb_introduction_input {
         __u8 reserved[3];
 };
 
+/* UDP port of the agent that hears fingerprints of other nodes' responses. */
+#define SB_FINGERPRINT_PORT  6082
+#define SB_FINGERPRINT_MAGIC 0x5b460001
+
+/* From node to node, over UDP and outside of the tunnel: a fingerprint of what is about to be sent to a client. */
+struct sb_told_fingerprint {
+        /* SB_FINGERPRINT_MAGIC. */
+        __be32 magic;
+        /* Sequence number of the client's first byte. */
+        __be32 origin;
+        /*
+         * Not under the tag: the sender's network card writes here, where the packet from which this one is made had its
+         * checksum.
+         */
+        __be16 offload;
+        /* 0. */
+        __be16 reserved;
+        /* The connection. */
+        struct sb_flow flow;
+        /* Bytes of the body up to the end of what is about to be sent. */
+        __be64 len;
+        /* Their SipHash-1-3. */
+        __be64 value;
+        /* SipHash-2-4 of all before it, with `offload` 0, under the response's key with SB_FINGERPRINT_TAG added to both halves. */
+        __u8 tag[8];
+};
+
+#define SB_FINGERPRINT_TAG 0x7461675f68656972ULL
+
 #endif

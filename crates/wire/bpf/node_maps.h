@@ -24,7 +24,8 @@ struct sb_node_settings {
         __u32 hidden;       /* answers switches only */
         __be16
             resume_port; /* of the agent's listeners at 127.0.0.1 and ::1 for flows that are resumed here; 0: none */
-        __u8 reserved[2];
+        __u8 repeats; /* long responses get fingerprints */
+        __u8 reserved;
         __u64 resume_after; /* bytes of a response behind which it can be resumed elsewhere; 0: none can */
 };
 
@@ -196,8 +197,10 @@ struct sb_owned {
 #define SB_INSURE_REPORTED 0x80000000
 /* The agent sends the response, in the place of another node. */
 #define SB_INSURE_RESUMED 0x40000000
+/* The body has had fingerprints from its first byte on. */
+#define SB_INSURE_FINGERPRINTED 0x20000000
 /* Instead of a number: the response is not insurable, or not from here on. */
-#define SB_INSURE_NEVER 0x3fffffff
+#define SB_INSURE_NEVER 0x1fffffff
 /* KiB after which a long response is reported once more: sequence numbers wrap. */
 #define SB_INSURE_AGAIN (1 << 18)
 
@@ -236,11 +239,34 @@ struct sb_insured {
         __u32 seq; /* as in struct sb_insurable */
         __u32 head_bytes;
         __u64 sent;
-        __u64 bytes; /* of the whole response */
+        __u64 bytes; /* of the whole response; SB_INSURED_UNKNOWN: its end is not known yet */
         __u16 status;
-        __u8 keeps;  /* as in sb_owned */
-        __u8 served; /* from the program: the client has all of it */
-        __u8 reserved[4];
+        __u8 keeps;         /* as in sb_owned */
+        __u8 served;        /* from the program: the client has all of it */
+        __u8 fingerprinted; /* the agent gives `fingerprints` what the client has before it sends anything */
+        __u8 reserved[3];
+};
+
+#define SB_INSURED_UNKNOWN (1ULL << 62)
+
+/* Nodes that get the fingerprints of a response. */
+#define SB_HEIRS 2
+
+/* Who can go on with a response of this node, from the agent. */
+struct sb_heirs {
+        __u32 origin;
+        __u32 count; /* of those that get fingerprints */
+        __u8 addresses[SB_HEIRS][16];
+};
+
+/* What has been sent of a body: SipHash-1-3 of it, up to now (docs/decisions/0051). */
+struct sb_fingerprint {
+        __u64 v[4];
+        __u64 tail; /* bytes of an incomplete word, the first one lowest */
+        __u64 len;
+        struct sb_key key;
+        __u32 origin;
+        __u32 end; /* sequence number behind it */
 };
 
 /* Length of a response, from the node's program to its agent. */

@@ -43,6 +43,9 @@ pub const SB_SECOND_USED: u32 = 3;
 pub const SB_TAGGED_LEN: u32 = 44;
 pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
+pub const SB_FINGERPRINT_PORT: u32 = 6082;
+pub const SB_FINGERPRINT_MAGIC: u32 = 1531314177;
+pub const SB_FINGERPRINT_TAG: u64 = 8386097640611604850;
 pub const SB_NAME_MAX: u32 = 32;
 pub const SB_INSTANCES: u32 = 1024;
 pub const SB_COOKIE_SWITCHES: u32 = 16;
@@ -78,10 +81,13 @@ pub const SB_CHANGED_MAX: u32 = 4;
 pub const SB_HEADS: u32 = 256;
 pub const SB_INSURE_REPORTED: u32 = 2147483648;
 pub const SB_INSURE_RESUMED: u32 = 1073741824;
-pub const SB_INSURE_NEVER: u32 = 1073741823;
+pub const SB_INSURE_FINGERPRINTED: u32 = 536870912;
+pub const SB_INSURE_NEVER: u32 = 536870911;
 pub const SB_INSURE_AGAIN: u32 = 262144;
 pub const SB_INSURED_REQUEST: u32 = 4096;
 pub const SB_INSURED_RESPONSE: u32 = 2048;
+pub const SB_INSURED_UNKNOWN: u64 = 4611686018427387904;
+pub const SB_HEIRS: u32 = 2;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
@@ -449,6 +455,18 @@ pub struct sb_introduction_input {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_told_fingerprint {
+    pub magic: __be32,
+    pub origin: __be32,
+    pub offload: __be16,
+    pub reserved: __be16,
+    pub flow: sb_flow,
+    pub len: __be64,
+    pub value: __be64,
+    pub tag: [__u8; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_cookie_input {
     pub flow: sb_flow,
     pub client_isn: __be32,
@@ -574,7 +592,8 @@ pub struct sb_node_settings {
     pub ifindex: __u32,
     pub hidden: __u32,
     pub resume_port: __be16,
-    pub reserved: [__u8; 2usize],
+    pub repeats: __u8,
+    pub reserved: __u8,
     pub resume_after: __u64,
 }
 #[repr(C)]
@@ -754,7 +773,25 @@ pub struct sb_insured {
     pub status: __u16,
     pub keeps: __u8,
     pub served: __u8,
-    pub reserved: [__u8; 4usize],
+    pub fingerprinted: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_heirs {
+    pub origin: __u32,
+    pub count: __u32,
+    pub addresses: [[__u8; 16usize]; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_fingerprint {
+    pub v: [__u64; 4usize],
+    pub tail: __u64,
+    pub len: __u64,
+    pub key: sb_key,
+    pub origin: __u32,
+    pub end: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1103,6 +1140,8 @@ pub enum NodeCounter {
     Death,
     #[doc = "flows adopted in the middle of another node's response"]
     Resumed,
+    #[doc = "fingerprints told to nodes that could repeat a response"]
+    Fingerprint,
     #[doc = "adoptions refused: the response under way is unknown, or over"]
     RefusedNotInsured,
     #[doc = "path MTU messages given to the kernel"]
@@ -1170,7 +1209,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 70] = [
+    pub const ALL: [NodeCounter; 71] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1209,6 +1248,7 @@ impl NodeCounter {
         NodeCounter::Bequeathed,
         NodeCounter::Death,
         NodeCounter::Resumed,
+        NodeCounter::Fingerprint,
         NodeCounter::RefusedNotInsured,
         NodeCounter::Icmp,
         NodeCounter::ArpIgnored,
@@ -1283,6 +1323,7 @@ impl NodeCounter {
             NodeCounter::Bequeathed => "bequeathed",
             NodeCounter::Death => "death",
             NodeCounter::Resumed => "resumed",
+            NodeCounter::Fingerprint => "fingerprint",
             NodeCounter::RefusedNotInsured => "refused_not_insured",
             NodeCounter::Icmp => "icmp",
             NodeCounter::ArpIgnored => "arp_ignored",
@@ -1358,6 +1399,7 @@ impl NodeCounter {
             NodeCounter::Bequeathed => "responses whose server has gone, left to another node",
             NodeCounter::Death => "switches that told of a dead node",
             NodeCounter::Resumed => "flows adopted in the middle of another node's response",
+            NodeCounter::Fingerprint => "fingerprints told to nodes that could repeat a response",
             NodeCounter::RefusedNotInsured => "adoptions refused: the response under way is unknown, or over",
             NodeCounter::Icmp => "path MTU messages given to the kernel",
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",

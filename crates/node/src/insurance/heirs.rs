@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use switchback_resume::{Flow, Message, Record};
+use switchback_resume::{Fingerprint, Flow, Message, Record};
 use switchback_tls::endpoint::{Peer, Peers, Stream, say};
+use switchback_wire::sb_told_fingerprint;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -54,6 +55,20 @@ impl Own {
             self.records.insert(record.flow, record);
         }
         has_room
+    }
+
+    /// The responses that have fingerprints.
+    pub(super) fn repeated(&self) -> Vec<(Flow, u32)> {
+        let repeated = self.records.values().filter(|record| record.proof.is_some());
+        repeated.map(|record| (record.flow, record.origin)).collect()
+    }
+
+    /// Notes how much of a response has been sent: its heirs, if that is news.
+    pub(super) fn note(&mut self, flow: &Flow, origin: u32, last: Fingerprint) -> Option<Vec<String>> {
+        let record = self.records.get_mut(flow).filter(|record| record.origin == origin)?;
+        let proof = record.proof.as_mut().filter(|proof| proof.last != last)?;
+        proof.last = last;
+        Some(record.heirs.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Record> {
@@ -222,4 +237,16 @@ async fn tell_over(
         }
     }
     Ok(())
+}
+
+/// Hears what other nodes' programs tell, without end.
+pub(super) async fn hear_fingerprints(socket: std::net::UdpSocket, insurance: Insurance) {
+    let Ok(socket) = tokio::net::UdpSocket::from_std(socket) else { return };
+    let mut packet = [0; size_of::<sb_told_fingerprint>()];
+    loop {
+        match socket.recv(&mut packet).await {
+            Ok(len) => insurance.hear_fingerprint(&packet[..len]),
+            Err(_) => sleep(RETRY).await,
+        }
+    }
 }

@@ -9,17 +9,23 @@ mod heirs;
 mod resumed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hasher;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nix::sys::socket::{Backlog, listen};
+use nix::libc;
+use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
+use siphasher::sip::SipHasher24;
 use switchback_config::{Action, Resume};
 use switchback_http::{Progress, parse_head};
-use switchback_resume::{Estate, Flow, Insurable, Message, Offer, Record, Uninsured};
+use switchback_resume::{
+    Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Proof, Record, Running, Uninsured,
+};
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::ResumeStatus;
@@ -30,8 +36,9 @@ use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
-    Seq, address_bytes, bytes_of, read_from, sb_flow, sb_insurable, sb_insurable_end, sb_insured, sb_owned,
-    sb_ownership, sb_reason,
+    SB_FINGERPRINT_MAGIC, SB_FINGERPRINT_PORT, SB_FINGERPRINT_TAG, SB_INSURED_UNKNOWN, Seq, address_bytes,
+    bytes_of, read_from, sb_fingerprint, sb_flow, sb_heirs, sb_insurable, sb_insurable_end, sb_insured,
+    sb_key, sb_owned, sb_ownership, sb_reason, sb_told_fingerprint,
 };
 
 use crate::plan::Plan;
@@ -42,7 +49,11 @@ use heirs::{Heirs, Own, Taken};
 /// Memory of other nodes' records, and of this node's own, in bytes each.
 const BUDGET: usize = 64 << 20;
 /// Time for which a node counts as dead after a switch has said so. Switches repeat it each second.
-pub(crate) const DEATH_HOLDS: std::time::Duration = std::time::Duration::from_millis(2500);
+pub(crate) const DEATH_HOLDS: Duration = Duration::from_millis(2500);
+/// Bytes of fingerprints that may wait for the agent.
+const FINGERPRINTS_WAITING: usize = 4 << 20;
+/// Time between two times at which heirs are told the fingerprints of all responses.
+const FINGERPRINTS_AGAIN: Duration = Duration::from_secs(1);
 
 /// The insurance of this node.
 #[derive(Clone)]
@@ -60,7 +71,11 @@ struct Inner {
     insured: MapHandle,
     have_heirs: MapHandle,
     owned: MapHandle,
+    fingerprints: MapHandle,
+    /// When all heirs were last told of fingerprints.
+    told_at: Mutex<Instant>,
     counts: Mutex<Counts>,
+    address: IpAddr,
     port: u16,
 }
 
@@ -77,8 +92,15 @@ struct Counts {
 #[derive(Default)]
 struct Pools {
     services: HashMap<SocketAddr, Arc<Routes>>,
-    /// By the pool's index: the other nodes, if its responses are resumed.
-    peers: Vec<Option<Vec<Peer>>>,
+    /// By the pool's index.
+    insuring: Vec<Insuring>,
+}
+
+/// Who goes on with a pool's responses, and how.
+struct Insuring {
+    how: Resume,
+    /// The other nodes.
+    peers: Vec<Peer>,
 }
 
 impl Pools {
@@ -88,21 +110,27 @@ impl Pools {
             let routes = Arc::new(Routes::new(service.routes.clone()));
             service.listen.iter().map(move |vip| (*vip, Arc::clone(&routes)))
         });
-        let peers = cluster.pools.iter().map(|pool| {
-            let resumes = pool.resume != Resume::Off && pool.nodes.contains(&plan.index);
-            resumes.then(|| crate::endpoint::other_nodes(plan, pool))
+        let insuring = cluster.pools.iter().map(|pool| match pool.nodes.contains(&plan.index) {
+            true => Insuring { how: pool.resume, peers: crate::endpoint::other_nodes(plan, pool) },
+            false => Insuring { how: Resume::Off, peers: Vec::new() },
         });
-        Pools { services: services.collect(), peers: peers.collect() }
+        Pools { services: services.collect(), insuring: insuring.collect() }
     }
 
-    /// The nodes that could go on with the response to this request; None if no pool has that.
-    fn peers_of(&self, vip: SocketAddr, request: &[u8]) -> Option<&[Peer]> {
+    /// All nodes that could go on with a response.
+    fn peers(&self) -> impl Iterator<Item = &Peer> {
+        let insuring = self.insuring.iter().filter(|pool| pool.how != Resume::Off);
+        insuring.flat_map(|pool| &pool.peers)
+    }
+
+    /// Who could go on with the response to this request; None if the pool's responses are not resumed.
+    fn insuring(&self, vip: SocketAddr, request: &[u8]) -> Option<&Insuring> {
         let limits = switchback_http::Limits { head_len: usize::MAX, fields: usize::MAX, body_len: u64::MAX };
         let Ok(Progress::Complete(head)) = parse_head(request, &limits) else { return None };
         let routes = self.services.get(&vip)?;
         let index = routes.place(&head).ok().flatten()?;
         let Action::Pool(pool) = routes.action(index) else { return None };
-        self.peers.get(*pool)?.as_deref()
+        self.insuring.get(*pool).filter(|pool| pool.how != Resume::Off)
     }
 }
 
@@ -110,14 +138,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listeners at which the kernel gives flows to the agent.
+/// Sockets at which the kernel gives flows to the agent, and other nodes' programs tell fingerprints.
 pub(crate) struct Listeners {
     v4: TcpListener,
     v6: Option<TcpListener>,
+    fingerprints: UdpSocket,
 }
 
 impl Listeners {
-    pub(crate) fn open() -> Result<Self> {
+    pub(crate) fn open(plan: &Plan) -> Result<Self> {
         let at = |ip: IpAddr, port| {
             let listener = TcpListener::bind(SocketAddr::new(ip, port))?;
             // All flows of a dead node may come at once; the kernel's own limit is `net.core.somaxconn`.
@@ -128,12 +157,43 @@ impl Listeners {
         let v4 = at(Ipv4Addr::LOCALHOST.into(), 0).doing(|| "listen for flows that are resumed")?;
         let port = v4.local_addr().doing(|| "listen for flows that are resumed")?.port();
         // The kernel may have been booted without IPv6.
-        Ok(Listeners { v4, v6: at(Ipv6Addr::LOCALHOST.into(), port).ok() })
+        let v6 = at(Ipv6Addr::LOCALHOST.into(), port).ok();
+        Ok(Listeners { v4, v6, fingerprints: hear_fingerprints(plan.address)? })
     }
 
     fn port(&self) -> u16 {
         self.v4.local_addr().map_or(0, |address| address.port())
     }
+}
+
+/// The socket at which the agent hears fingerprints. Their packets have no checksum, which IPv6 wants otherwise.
+fn hear_fingerprints(address: IpAddr) -> Result<UdpSocket> {
+    let port = SB_FINGERPRINT_PORT as u16;
+    let doing = || format!("listen at UDP port {port} of {address} for fingerprints of other nodes");
+    let socket = UdpSocket::bind(SocketAddr::new(address, port)).doing(doing)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &FINGERPRINTS_WAITING).doing(doing)?;
+    if address.is_ipv6() {
+        allow_no_checksum(&socket).doing(doing)?;
+    }
+    socket.set_nonblocking(true).doing(doing)?;
+    Ok(socket)
+}
+
+/// UDP_NO_CHECK6_RX, which the library does not know.
+fn allow_no_checksum(socket: &UdpSocket) -> io::Result<()> {
+    const UDP_NO_CHECK6_RX: libc::c_int = 102;
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one int.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_UDP,
+            UDP_NO_CHECK6_RX,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Insurance {
@@ -150,6 +210,9 @@ impl Insurance {
             insured: programs.insured()?,
             have_heirs: programs.have_heirs()?,
             owned: programs.owned()?,
+            fingerprints: programs.fingerprints()?,
+            told_at: Mutex::new(Instant::now()),
+            address: plan.address,
             counts: Mutex::default(),
             port: listeners.port(),
         })))
@@ -157,7 +220,8 @@ impl Insurance {
 
     /// Begins to accept flows that are resumed here.
     pub(crate) fn accept(&self, endpoint: &Endpoint, listeners: Listeners) {
-        let Listeners { v4, v6 } = listeners;
+        let Listeners { v4, v6, fingerprints } = listeners;
+        endpoint.spawn(heirs::hear_fingerprints(fingerprints, self.clone()));
         for listener in [Some(v4), v6].into_iter().flatten() {
             endpoint.spawn(resumed::accept(listener, self.clone()));
         }
@@ -172,7 +236,7 @@ impl Insurance {
     pub(crate) fn set(&self, plan: &Plan, endpoint: &Endpoint) {
         let pools = Pools::of(plan);
         let peers: HashMap<SocketAddr, String> =
-            pools.peers.iter().flatten().flatten().map(|peer| (peer.address, peer.name.clone())).collect();
+            pools.peers().map(|peer| (peer.address, peer.name.clone())).collect();
         *self.0.pools.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pools);
         lock(&self.0.heirs).keep(peers, |node, lines| {
             endpoint.spawn(heirs::tell(node, Arc::clone(endpoint.peers()), lines, self.clone()))
@@ -195,6 +259,7 @@ impl Insurance {
             }
         }
         self.keep_heirs(&pools);
+        self.tell_fingerprints();
         for end in ends {
             let flow = flow_of(&end.flow);
             match end.bequeathed {
@@ -206,10 +271,14 @@ impl Insurance {
 
     /// Tells heirs of a response.
     fn insure(&self, record: Record, pools: &Pools) -> std::result::Result<(), &'static str> {
-        let Some(peers) = pools.peers_of(record.flow.vip, &record.request) else { return Ok(()) };
-        Insurable::read(&record.request, &record.response).map_err(Uninsured::name)?;
-        let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), ..record };
-        let has_heirs = self.tell_heirs(&mut record, peers);
+        let Some(insuring) = pools.insuring(record.flow.vip, &record.request) else { return Ok(()) };
+        let proof = match insuring.how {
+            Resume::Repeat => Some(self.proof(&record.flow, record.origin).ok_or("fingerprint")?),
+            _ => None,
+        };
+        let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), proof, ..record };
+        record.resumable().map_err(Uninsured::name)?;
+        let has_heirs = self.tell_heirs(&mut record, &insuring.peers);
         let key = wire(&record.flow);
         if !lock(&self.0.own).keep(record) {
             // The next attempt may find room, so its heirs may keep what they were told.
@@ -238,12 +307,75 @@ impl Insurance {
         // Without an entry the client hears of the server's end.
         let _ = match record.heirs.is_empty() {
             true => self.0.have_heirs.delete(bytes_of(&key)),
-            false => self.0.have_heirs.update(bytes_of(&key), &record.origin.to_ne_bytes(), MapFlags::ANY),
+            false => {
+                self.0.have_heirs.update(bytes_of(&key), bytes_of(&self.told(record, peers)), MapFlags::ANY)
+            }
         };
+        // What is sent from now on is told by the program, to heirs that know of the response.
+        if let (Some(proof), Some(now)) = (&mut record.proof, self.proof(&record.flow, record.origin)) {
+            *proof = now;
+        }
         if record.heirs != before {
             heirs.say(&record.heirs, &Message::Insure(record.clone()));
         }
         !record.heirs.is_empty()
+    }
+
+    /// The heirs of a response, for the program, which tells them fingerprints. It cannot tell those that it has no address
+    /// of the same kind for.
+    fn told(&self, record: &Record, peers: &[Peer]) -> sb_heirs {
+        let mut heirs = sb_heirs { origin: record.origin, ..Default::default() };
+        if record.proof.is_none() {
+            return heirs;
+        }
+        let of_heirs = peers.iter().filter(|peer| record.heirs.contains(&peer.name));
+        let addresses = of_heirs.map(|peer| peer.address.ip());
+        let reached = addresses.filter(|address| address.is_ipv4() == self.0.address.is_ipv4());
+        for (slot, address) in heirs.addresses.iter_mut().zip(reached) {
+            *slot = address_bytes(address);
+            heirs.count += 1;
+        }
+        heirs
+    }
+
+    /// The fingerprint of all that has been sent of a response until now.
+    fn proof(&self, flow: &Flow, origin: u32) -> Option<Proof> {
+        let value = self.0.fingerprints.lookup(bytes_of(&wire(flow)), MapFlags::ANY).ok().flatten()?;
+        let of: sb_fingerprint = read_from(&value)?;
+        let key = Key { k0: of.key.k0, k1: of.key.k1 };
+        (of.origin == origin)
+            .then(|| Proof { key, last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
+    }
+
+    /// Tells heirs the fingerprints of all responses once more: those of the program may be lost.
+    fn tell_fingerprints(&self) {
+        let mut last = lock(&self.0.told_at);
+        if last.elapsed() < FINGERPRINTS_AGAIN {
+            return;
+        }
+        *last = Instant::now();
+        let records: Vec<(Flow, u32)> = lock(&self.0.own).repeated();
+        for (flow, origin) in records {
+            let Some(Proof { last, .. }) = self.proof(&flow, origin) else { continue };
+            if let Some(heirs) = lock(&self.0.own).note(&flow, origin, last) {
+                lock(&self.0.heirs).say(&heirs, &Message::Fingerprint(flow, origin, last));
+            }
+        }
+    }
+
+    /// Hears a fingerprint that another node's program has told.
+    fn hear_fingerprint(&self, packet: &[u8]) {
+        let Some(told) = read_from::<sb_told_fingerprint>(packet) else { return };
+        if u32::from_be(told.magic) != SB_FINGERPRINT_MAGIC {
+            return;
+        }
+        let (flow, origin) = (flow_of(&told.flow), u32::from_be(told.origin));
+        let mut estate = lock(&self.0.estate);
+        let Some(key) = estate.key(&flow, origin) else { return };
+        if tag_of(&told, key) == told.tag {
+            let (len, value) = (u64::from_be(told.len), u64::from_be(told.value));
+            estate.note(&flow, origin, Fingerprint { len, value });
+        }
     }
 
     /// Finds other heirs for all responses when a node has come or gone.
@@ -255,8 +387,8 @@ impl Insurance {
         let records = lock(&self.0.own).all();
         for mut record in records {
             let before = record.heirs.clone();
-            let Some(peers) = pools.peers_of(record.flow.vip, &record.request) else { continue };
-            self.tell_heirs(&mut record, peers);
+            let Some(insuring) = pools.insuring(record.flow.vip, &record.request) else { continue };
+            self.tell_heirs(&mut record, &insuring.peers);
             if record.heirs != before {
                 lock(&self.0.own).set_heirs(record);
             }
@@ -323,16 +455,17 @@ impl Insurance {
     fn hear(&self, message: Message) {
         match message {
             Message::Insure(record) => {
-                let Ok(insurable) = Insurable::read(&record.request, &record.response) else { return };
+                let Ok(resumable) = record.resumable() else { return };
                 let insured = sb_insured {
                     origin: record.origin,
                     next: record.next,
                     seq: record.seq,
-                    head_bytes: insurable.head_len() as u32,
+                    head_bytes: resumable.head_len() as u32,
                     sent: record.sent,
-                    bytes: insurable.head_len() as u64 + insurable.body_len(),
-                    status: insurable.status(),
+                    bytes: resumable.whole_len().unwrap_or(SB_INSURED_UNKNOWN),
+                    status: resumable.status(),
                     keeps: record.keeps.into(),
+                    fingerprinted: record.proof.is_some().into(),
                     ..Default::default()
                 };
                 let key = wire(&record.flow);
@@ -341,6 +474,7 @@ impl Insurance {
                 let gone = lock(&self.0.estate).keep(record);
                 gone.iter().for_each(|flow| self.forget(flow));
             }
+            Message::Fingerprint(flow, origin, last) => lock(&self.0.estate).note(&flow, origin, last),
             Message::Over(flow, origin) => {
                 if lock(&self.0.estate).over(&flow, origin) {
                     self.forget(&flow);
@@ -349,6 +483,38 @@ impl Insurance {
             Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
             Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
         }
+    }
+
+    /// The program goes on from here with the fingerprint of a response that the agent sends.
+    fn go_on_with_fingerprint(
+        &self,
+        flow: &Flow,
+        origin: u32,
+        key: Key,
+        has: &Running,
+        end: u32,
+    ) -> std::result::Result<(), Failure> {
+        let (v, tail, len) = has.parts();
+        let key = sb_key { k0: key.k0, k1: key.k1 };
+        let state = sb_fingerprint { v, tail, len, key, origin, end };
+        let done = self.0.fingerprints.update(bytes_of(&wire(flow)), bytes_of(&state), MapFlags::ANY);
+        done.map_err(|error| Failure::Here(io::Error::other(error)))
+    }
+
+    /// The response that the agent sends on the flow has so many bytes, head and all.
+    fn learn_end(&self, flow: &Flow, origin: u32, bytes: u64) -> std::result::Result<(), Failure> {
+        let key = wire(flow);
+        let insured = sb_insured { origin, bytes, ..Default::default() };
+        let done = self.0.insured.update(bytes_of(&key), bytes_of(&insured), MapFlags::ANY);
+        done.map_err(|error| Failure::Here(io::Error::other(error)))?;
+        let Some(owned) = self.owned(flow).filter(|owned| owned.origin == origin) else { return Ok(()) };
+        if owned.sent == bytes {
+            // Nothing follows by which the program could learn that.
+            let idle = sb_owned { framing: Default::default(), responses: owned.requests, ..owned };
+            let done = self.0.owned.update(bytes_of(&key), bytes_of(&idle), MapFlags::EXIST);
+            done.map_err(|error| Failure::Here(io::Error::other(error)))?;
+        }
+        Ok(())
     }
 
     /// Another node has gone on with a response of this one, which was taken for dead: its server is not heard any more.
@@ -371,6 +537,14 @@ impl Insurance {
         lock(&self.0.heirs).say(&[from.to_owned()], &message);
         // The connection to it may break before it has heard.
         lock(&self.0.taken).note(from, message);
+    }
+
+    /// Forgets a response that has gone on here, unless another node has it by now, and this one is its heir.
+    fn forget_taken(&self, flow: &Flow) {
+        let estate = lock(&self.0.estate);
+        if !estate.has(flow) {
+            self.forget(flow);
+        }
     }
 
     fn forget(&self, flow: &Flow) {
@@ -442,10 +616,21 @@ fn record_of(report: &sb_insurable) -> Record {
         sent: report.sent,
         request: heads.request[..heads.request_len.into()].to_vec(),
         response: heads.response[..heads.response_len.into()].to_vec(),
+        proof: None,
         owner: String::new(),
         heirs: Vec::new(),
         past: Vec::new(),
     }
+}
+
+/// The tag that a fingerprint must have, on its way between nodes.
+pub(crate) fn tag_of(told: &sb_told_fingerprint, key: Key) -> [u8; 8] {
+    let part = |half: u64| half.wrapping_add(SB_FINGERPRINT_TAG);
+    let mut hasher = SipHasher24::new_with_keys(part(key.k0), part(key.k1));
+    let bare = sb_told_fingerprint { offload: 0, ..*told };
+    let whole = bytes_of(&bare);
+    hasher.write(&whole[..whole.len() - told.tag.len()]);
+    hasher.finish().to_le_bytes()
 }
 
 /// RESUME for a switch.

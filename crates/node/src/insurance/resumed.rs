@@ -8,7 +8,10 @@ use std::time::Duration;
 use log::{debug, info};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
-use switchback_resume::{Failure, Flow, Insurable, Record, Rest, send_rest};
+use switchback_resume::{
+    Failure, Flow, Progress, Proof, Record, Repetition, Rest, Resumable, Running, repeat, send_rest,
+};
+use switchback_wire::sb_owned;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
@@ -35,16 +38,16 @@ pub(super) async fn accept(listener: TcpListener, insurance: Insurance) {
 }
 
 async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
-    let record = lock(&insurance.0.estate).take(&flow);
-    insurance.forget(&flow);
-    let Some(record) = record else {
+    let Some(record) = lock(&insurance.0.estate).take(&flow) else {
         // A stranger of this machine, or the record has given way in this moment.
+        insurance.forget_taken(&flow);
         reset(&socket);
         return;
     };
     let origin = record.origin;
     let client = flow.client;
-    match send(&mut socket, &record, insurance).await {
+    let sent = send(&mut socket, &record, insurance).await;
+    match sent {
         Ok(()) => {
             lock(&insurance.0.counts).resumed += 1;
             debug!("the response of {} to {client} has gone on here", record.owner);
@@ -61,6 +64,7 @@ async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
             reset(&socket);
         }
     }
+    insurance.forget_taken(&flow);
 }
 
 /// Sends what the client lacks. Meanwhile this node's heirs can go on with it.
@@ -68,8 +72,8 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
     let gone = || Failure::Client(io::ErrorKind::NotConnected.into());
     socket.set_nodelay(true).map_err(Failure::Client)?;
     let owned = insurance.owned(&record.flow).ok_or_else(gone)?;
-    let insurable = Insurable::read(&record.request, &record.response).map_err(|_| gone())?;
-    let offset = owned.sent.checked_sub(insurable.head_len() as u64).ok_or_else(gone)?;
+    let resumable = record.resumable().map_err(|_| gone())?;
+    let offset = owned.sent.checked_sub(resumable.head_len() as u64).ok_or_else(gone)?;
     let here = Record {
         generation: owned.generation,
         requests: owned.requests,
@@ -79,18 +83,60 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
         ..record.clone()
     };
     insurance.take_from(&record.owner, record.flow, record.origin, owned.generation);
-    tell_heirs(&here, insurance);
-    let rest = Rest { insurable: &insurable, request: &record.request, offset };
-    let mut told = 0;
-    send_rest(socket, record.flow.vip, rest, |socket, sent| {
-        if sent - told >= TOLD_AGAIN {
-            told = sent;
-            let has = sent.saturating_sub(unacknowledged(socket).unwrap_or(0));
-            let seq = owned.began.wrapping_add(has as u32);
-            tell_heirs(&Record { seq, sent: owned.sent + has, ..here.clone() }, insurance);
+    let mut sending = Sending { here, owned, insurance, told: 0 };
+    let (vip, request) = (record.flow.vip, &record.request[..]);
+    match &resumable {
+        Resumable::Rest(insurable) => {
+            sending.tell_heirs();
+            let rest = Rest { insurable, request, offset };
+            send_rest(socket, vip, rest, |socket, sent| sending.sent(socket, sent)).await
         }
-    })
-    .await
+        Resumable::Again(repeatable, Proof { key, last }) => {
+            let repetition = Repetition { repeatable, request, offset, key: *key, last: *last };
+            repeat(socket, vip, repetition, &mut sending).await
+        }
+    }
+}
+
+/// A response that goes on here.
+struct Sending<'a> {
+    here: Record,
+    /// The flow when it came.
+    owned: sb_owned,
+    insurance: &'a Insurance,
+    /// Bytes that had been sent when heirs were told last.
+    told: u64,
+}
+
+impl Sending<'_> {
+    fn tell_heirs(&self) {
+        tell_heirs(&self.here, self.insurance);
+    }
+}
+
+impl Progress for Sending<'_> {
+    fn begins(&mut self, has: &Running) -> Result<(), Failure> {
+        let Record { flow, origin, proof, .. } = &self.here;
+        let key = proof.ok_or(Failure::Unproven)?.key;
+        self.insurance.go_on_with_fingerprint(flow, *origin, key, has, self.owned.began)?;
+        self.tell_heirs();
+        Ok(())
+    }
+
+    fn sent(&mut self, socket: &TcpStream, sent: u64) {
+        if sent - self.told >= TOLD_AGAIN {
+            self.told = sent;
+            let has = sent.saturating_sub(unacknowledged(socket).unwrap_or(0));
+            let seq = self.owned.began.wrapping_add(has as u32);
+            let here = Record { seq, sent: self.owned.sent + has, ..self.here.clone() };
+            tell_heirs(&here, self.insurance);
+        }
+    }
+
+    fn ends(&mut self, bytes: u64) -> Result<(), Failure> {
+        let head = self.here.resumable().map_err(|_| Failure::Unproven)?.head_len() as u64;
+        self.insurance.learn_end(&self.here.flow, self.here.origin, head + bytes)
+    }
 }
 
 fn tell_heirs(record: &Record, insurance: &Insurance) {

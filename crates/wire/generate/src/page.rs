@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::header::{Entry, Header};
 
 /// Names of the page's blocks: structures and enums by their own names, and tables of other kinds.
-pub const BLOCKS: [&str; 29] = [
+pub const BLOCKS: [&str; 30] = [
     "operations",
     "flags",
     "reasons",
@@ -35,6 +35,7 @@ pub const BLOCKS: [&str; 29] = [
     "struct sb_tag_input",
     "struct sb_introduction",
     "struct sb_introduction_input",
+    "struct sb_told_fingerprint",
 ];
 
 const BEGIN: &str = "<!-- generated: ";

@@ -27,9 +27,9 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    read_from, sb_adopting, sb_closed, sb_flow, sb_insurable, sb_insurable_end, sb_insured, sb_key,
-    sb_listed, sb_listening_switch, sb_load, sb_network, sb_node_clients, sb_node_settings, sb_owned,
-    sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized, sb_stalled,
+    read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heirs, sb_insurable, sb_insurable_end,
+    sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network, sb_node_clients,
+    sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -294,6 +294,31 @@ impl Bench {
         self.write_settings(&sb_node_settings { resume_after: after, resume_port: port.to_be(), ..settings });
     }
 
+    /// Long responses get fingerprints, too.
+    pub fn repeat(&self, after: u64) {
+        let settings = sb_node_settings { resume_after: after, repeats: 1, ..self.settings(NODE[0], false) };
+        self.write_settings(&settings);
+    }
+
+    /// What the program has of a response.
+    pub fn fingerprint(&self, flow: &sb_flow) -> Option<sb_fingerprint> {
+        read_from(&self.skel.maps.fingerprints.lookup(bytes_of(flow), MapFlags::ANY).unwrap()?)
+    }
+
+    /// The program goes on from there.
+    pub fn put_fingerprint(&self, flow: &sb_flow, of: &sb_fingerprint) {
+        self.skel.maps.fingerprints.update(bytes_of(flow), bytes_of(of), MapFlags::ANY).unwrap();
+    }
+
+    /// These nodes get fingerprints.
+    pub fn tell(&self, flow: &sb_flow, origin: u32, addresses: &[IpAddr]) {
+        let mut heirs = sb_heirs { origin, count: addresses.len() as u32, ..Default::default() };
+        for (slot, address) in heirs.addresses.iter_mut().zip(addresses) {
+            *slot = address_bytes(*address);
+        }
+        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
+    }
+
     /// Reports of insurable responses, and of their ends.
     pub fn insurable(&self) -> (Vec<sb_insurable>, Vec<sb_insurable_end>) {
         let records = Self::read_ring(&self.skel.maps.insurable);
@@ -306,7 +331,8 @@ impl Bench {
 
     /// Another node can go on with the response on this connection.
     pub fn give_heirs(&self, flow: &sb_flow, origin: u32) {
-        self.skel.maps.have_heirs.update(bytes_of(flow), &origin.to_ne_bytes(), MapFlags::ANY).unwrap();
+        let heirs = sb_heirs { origin, ..Default::default() };
+        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
     }
 
     /// Another node's response with which this one can go on.

@@ -352,6 +352,14 @@ impl Flows<'_> {
                 drop(known.socket.take());
                 bench.be(NODE[0]);
             }
+            Fingerprint => {
+                let _egress = bench.attach_egress(LOOPBACK);
+                bench.repeat(2000);
+                let mut known = self.of_ipv4();
+                bench.tell(&known.flow, 1000, &[address(NODE[0])]);
+                resume::long_response(bench, &mut known);
+                bench.be(NODE[0]);
+            }
             Death => self.say_of_next(SB_OP_DEAD, 0, b""),
             Resumed => {
                 let agent = TcpListener::bind("[::1]:0").expect("an address of this machine");

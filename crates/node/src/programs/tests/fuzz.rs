@@ -375,7 +375,7 @@ fn unreached(bench: &Bench) -> Vec<NodeCounter> {
     // Hidden nodes, nodes that are switches, and late copies have tests of their own.
     let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled];
     // Only packets of a socket are of a response that can be resumed.
-    let of_sockets = [Insurable, InsurableLost, Bequeathed];
+    let of_sockets = [Insurable, InsurableLost, Bequeathed, Fingerprint];
     let tested = [&of_clients[..], &other, &of_sockets].concat();
     let has_tests = |counter: &NodeCounter| tested.contains(counter);
     let all = NodeCounter::ALL.into_iter();

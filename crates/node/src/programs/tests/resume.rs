@@ -2,22 +2,27 @@
 
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
 
 use nix::libc;
 use sb_op::*;
 use sb_reason::*;
 use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_resume::{Key, Running};
 use switchback_wire::generation::Generation;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
+use crate::insurance::tag_of;
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 9000\r\n\r\n";
 const BODY: usize = 9000;
 const AFTER: u64 = 2000;
+/// Time in which a packet comes on the loopback interface.
+const WITHIN: Duration = Duration::from_secs(5);
 
 fn new(port: u16, v6: bool) -> KnownFlow {
     KnownFlow { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None }
@@ -466,5 +471,122 @@ fn a_flow_is_resumed_without_a_server_and_over_an_old_socket() {
         let (socket, _): (TcpStream, _) = agent.accept().unwrap();
         assert_eq!(socket.peer_addr().unwrap(), known.flow.client());
         assert_eq!(bench.flow(&known.flow).unwrap().origin, known.seq - 500);
+    });
+}
+
+const CHUNKED_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// Bodies in pieces of all lengths, one of them chunked: the head goes with the first piece.
+fn pieces(head: &[u8]) -> Vec<Vec<u8>> {
+    let lens = [0, 1, 7, 8, 1024, 1025, 3000, 1, 2, 1416];
+    let mut pieces: Vec<Vec<u8>> =
+        lens.iter().map(|len| (0..*len).map(|at| (at * 31 % 253) as u8).collect()).collect();
+    match head == CHUNKED_HEAD {
+        true => {
+            for piece in &mut pieces[1..] {
+                *piece = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            }
+        }
+        false => pieces.push(vec![b'z'; BODY - lens.iter().sum::<usize>()]),
+    }
+    pieces[0] = head.to_vec();
+    pieces
+}
+
+#[test]
+fn a_fingerprint_leaves_before_what_it_is_of() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        bench.repeat(AFTER);
+        let heirs = [("192.0.2.21", 40_000, HEAD), ("127.0.0.1", 40_001, CHUNKED_HEAD)];
+        let sockets = heirs.map(|(heir, ..)| {
+            let socket = UdpSocket::bind((heir, SB_FINGERPRINT_PORT as u16));
+            let socket = socket.expect("an address of this machine");
+            socket.set_read_timeout(Some(WITHIN)).expect("a time");
+            socket
+        });
+        for (_, port, head) in heirs {
+            let mut known = new(port, false);
+            known.adopt(&bench);
+            let addresses = heirs.map(|(heir, ..)| heir.parse().unwrap());
+            bench.tell(&known.flow, 1000, &addresses);
+            let mut at = 0;
+            let mut running: Option<Running> = None;
+            for piece in pieces(head) {
+                write(&known, &piece);
+                at += piece.len();
+                followed(&bench, &known, at);
+                acknowledge(&bench, &mut known, piece.len());
+                let of = bench.fingerprint(&known.flow).expect("a fingerprint");
+                let key = Key { k0: of.key.k0, k1: of.key.k1 };
+                let running = match &mut running {
+                    Some(running) => {
+                        running.add(&piece);
+                        running
+                    }
+                    None => running.insert(Running::new(key)),
+                };
+                let now = running.fingerprint();
+                assert_eq!(Running::of_parts(of.v, of.tail, of.len), *running, "behind {at} bytes");
+                assert_eq!((of.origin, of.end), (1000, 5000 + at as u32));
+                if piece == head {
+                    continue;
+                }
+                for socket in &sockets {
+                    let mut packet = [0; 2 * size_of::<sb_told_fingerprint>()];
+                    let (len, from) =
+                        socket.recv_from(&mut packet).unwrap_or_else(|error| panic!("{at} {port}: {error}"));
+                    assert_eq!(
+                        (len, from.ip()),
+                        (size_of::<sb_told_fingerprint>(), NODE[0].parse().unwrap())
+                    );
+                    let told: sb_told_fingerprint = read_from(&packet).unwrap();
+                    assert_eq!((told.flow, u32::from_be(told.origin)), (known.flow, 1000));
+                    assert_eq!((u64::from_be(told.len), u64::from_be(told.value)), (now.len, now.value));
+                    assert_eq!(told.tag, tag_of(&told, key));
+                }
+            }
+        }
+        assert_eq!(bench.counter(NodeCounter::Fingerprint), 19);
+    });
+}
+
+/// The agent makes a chunked response once more, and finds its end when it has sent a part of the rest.
+#[test]
+fn the_program_learns_the_end_of_a_repeated_response() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        let agent = agent(false);
+        bench.resume(AFTER, agent.local_addr().unwrap().port());
+        let mut known = new(40_000, false);
+        let endless = sb_insured { bytes: SB_INSURED_UNKNOWN, fingerprinted: 1, ..insured(&known) };
+        bench.insure(&known.flow, &endless);
+        known.ack += 1000;
+        bench.send(&resume(&known));
+        let (mut socket, _) = agent.accept().unwrap();
+        socket.set_nodelay(true).unwrap();
+        let (key, origin) = (Key { k0: 3, k1: 4 }, endless.origin);
+        let mut running = Running::new(key);
+        running.add(&[b'y'; 4000]);
+        let (v, tail, len) = running.parts();
+        let key = sb_key { k0: key.k0, k1: key.k1 };
+        bench.put_fingerprint(&known.flow, &sb_fingerprint { v, tail, len, key, origin, end: known.ack });
+        let sent = |count: u32| {
+            let owned = || bench.flow(&known.flow).filter(|owned| owned.followed == known.ack + count);
+            wait_until("it has been sent", || owned().is_some());
+            owned().unwrap()
+        };
+        socket.write_all(&[b'y'; 3001]).unwrap();
+        let owned = sent(3001);
+        assert_eq!((owned.responses, owned.sent), (0, (HEAD.len() + 7001) as u64));
+        bench.insure(&known.flow, &sb_insured { bytes: (HEAD.len() + BODY) as u64, ..endless });
+        socket.write_all(&[b'y'; 1999]).unwrap();
+        let owned = sent(5000);
+        assert_eq!((owned.responses, owned.framing.state()), (1, SB_FRAMING_NONE));
+        running.add(&[b'y'; 5000]);
+        let of = bench.fingerprint(&known.flow).unwrap();
+        assert_eq!(Running::of_parts(of.v, of.tail, of.len), running);
     });
 }

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Fingerprints of what is sent of a body, and telling them to the nodes that could make the response once more
+ * (docs/decisions/0051). A client can have no byte that is not under a fingerprint which has left before it.
+ */
+#ifndef NODE_FINGERPRINT_H
+#define NODE_FINGERPRINT_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "insure.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "session_cookie.h"
+#include "siphash.h"
+
+/* skb->mark of a clone of a packet to a client that becomes a fingerprint for another node. */
+#define SKB_MARK_FINGERPRINT 0x5b000007
+
+struct hash_walk {
+        struct __sk_buff *skb;
+        struct sb_fingerprint *of;
+        __u32 at;
+        __u32 end;
+};
+
+static long hash_step(__u32 index, struct hash_walk *w)
+{
+        struct sb_fingerprint *of = w->of;
+        __u32 zero = 0, len = w->end - w->at, held = of->len & 7, total;
+        struct piece *piece;
+        __u64 v0, v1, v2, v3, m;
+
+        piece = bpf_map_lookup_elem(&pieces, &zero);
+        if (!piece || w->at >= w->end)
+                return 1;
+        if (len > SB_PIECE)
+                len = SB_PIECE;
+        asm volatile("" : "+r"(len));
+        if (len == 0 || len > SB_PIECE)
+                return 1;
+        piece->words[0] = of->tail;
+        if (bpf_skb_load_bytes(w->skb, w->at, (__u8 *)piece->words + held, len))
+                return 1;
+        total = held + len;
+        v0 = of->v[0];
+        v1 = of->v[1];
+        v2 = of->v[2];
+        v3 = of->v[3];
+        for (__u32 i = 0; i < SB_PIECE / 8 + 1; i++) {
+                if (i >= total / 8)
+                        break;
+                m = piece->words[i];
+                v3 ^= m;
+                SB_SIPROUND(v0, v1, v2, v3);
+                v0 ^= m;
+        }
+        of->v[0] = v0;
+        of->v[1] = v1;
+        of->v[2] = v2;
+        of->v[3] = v3;
+        m = 0;
+        if (total / 8 < SB_PIECE / 8 + 2)
+                m = piece->words[total / 8];
+        of->tail = total & 7 ? m & ((1ULL << 8 * (total & 7)) - 1) : 0;
+        of->len += len;
+        w->at += len;
+        return w->at >= w->end;
+}
+
+/* The fingerprint of all bytes so far. */
+static __always_inline __u64 finish(const struct sb_fingerprint *of)
+{
+        __u64 v0 = of->v[0], v1 = of->v[1], v2 = of->v[2], v3 = of->v[3], m = of->len << 56 | of->tail;
+
+        v3 ^= m;
+        SB_SIPROUND(v0, v1, v2, v3);
+        v0 ^= m;
+        v2 ^= 0xff;
+        SB_SIPROUND(v0, v1, v2, v3);
+        SB_SIPROUND(v0, v1, v2, v3);
+        SB_SIPROUND(v0, v1, v2, v3);
+        return v0 ^ v1 ^ v2 ^ v3;
+}
+
+/* Tells the heirs what follows in this packet, before it leaves. */
+static __noinline int tell_fingerprint(struct __sk_buff *skb, const struct sb_flow *key,
+                                       const struct sb_fingerprint *of)
+{
+        struct sb_key tag_key;
+        struct sb_heirs *heirs;
+        struct telling *telling;
+        __u32 zero = 0, mark = skb->mark;
+        __u64 tag;
+        int err;
+
+        if (!key || !of)
+                return 0;
+        heirs = bpf_map_lookup_elem(&have_heirs, key);
+        telling = bpf_map_lookup_elem(&tellings, &zero);
+        if (!telling || !heirs || heirs->origin != of->origin || heirs->count == 0)
+                return 0;
+        telling->heirs = *heirs;
+        telling->next = 0;
+        telling->told.magic = bpf_htonl(SB_FINGERPRINT_MAGIC);
+        telling->told.origin = bpf_htonl(of->origin);
+        telling->told.offload = 0;
+        telling->told.reserved = 0;
+        telling->told.flow = *key;
+        telling->told.len = bpf_cpu_to_be64(of->len);
+        telling->told.value = bpf_cpu_to_be64(finish(of));
+        tag_key.k0 = of->key.k0 + SB_FINGERPRINT_TAG;
+        tag_key.k1 = of->key.k1 + SB_FINGERPRINT_TAG;
+        tag = sb_siphash(&tag_key, (const __u32 *)&telling->told, (sizeof(telling->told) - 8) / 4);
+        __builtin_memcpy(telling->told.tag, &tag, sizeof(tag));
+        skb->mark = SKB_MARK_FINGERPRINT;
+        err = bpf_clone_redirect(skb, skb->ifindex, 0);
+        skb->mark = mark;
+        if (!err)
+                count(SB_NODE_FINGERPRINT);
+        return 0;
+}
+
+/* Adds a packet's data from `from` on, which has not been sent before, and is all of the same body. */
+static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
+                                  const struct data_place *data, __u32 from)
+{
+        struct sb_fingerprint *of;
+        struct hash_walk walk;
+
+        if (!flow || !key || !data)
+                return 0;
+        of = bpf_map_lookup_elem(&fingerprints, key);
+        if (!of || of->origin != flow->origin || of->end != data->seq + from) {
+                /* It has given way to others. */
+                flow->insure &= ~SB_INSURE_FINGERPRINTED;
+                return 0;
+        }
+        walk.skb = skb;
+        walk.of = of;
+        walk.at = data->start + from;
+        walk.end = data->start + data->len;
+        bpf_loop((data->len - from) / SB_PIECE + 1, hash_step, &walk, 0);
+        of->end = data->seq + data->len;
+        return tell_fingerprint(skb, key, of);
+}
+
+/* The body of a long response begins at `from` of a packet's data. */
+static __noinline int begin_fingerprint(struct __sk_buff *skb, struct sb_owned *flow,
+                                        const struct sb_flow *key, const struct data_place *data, __u32 from)
+{
+        struct sb_fingerprint of = {};
+
+        if (!flow || !key || !data || from > data->len)
+                return 0;
+        of.key.k0 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+        of.key.k1 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+        of.v[0] = of.key.k0 ^ 0x736f6d6570736575ULL;
+        of.v[1] = of.key.k1 ^ 0x646f72616e646f6dULL;
+        of.v[2] = of.key.k0 ^ 0x6c7967656e657261ULL;
+        of.v[3] = of.key.k1 ^ 0x7465646279746573ULL;
+        of.origin = flow->origin;
+        of.end = data->seq + from;
+        if (bpf_map_update_elem(&fingerprints, key, &of, BPF_ANY))
+                return 0;
+        flow->insure |= SB_INSURE_FINGERPRINTED;
+        return from < data->len ? fingerprint(skb, flow, key, data, from) : 0;
+}
+
+struct v4_headers {
+        struct iphdr ip;
+        struct udphdr udp;
+};
+
+struct v6_headers {
+        struct ipv6hdr ip;
+        struct udphdr udp;
+};
+
+static __always_inline void write_udp(struct udphdr *udp)
+{
+        udp->source = bpf_htons(SB_FINGERPRINT_PORT);
+        udp->dest = bpf_htons(SB_FINGERPRINT_PORT);
+        udp->len = bpf_htons(sizeof(*udp) + sizeof(struct sb_told_fingerprint));
+        /* None: what the data is worth is in its tag. */
+        udp->check = 0;
+}
+
+static __noinline int write_v4(struct __sk_buff *skb, const __u8 *from, const __u8 *to)
+{
+        struct v4_headers headers = {
+            .ip = {.version = 4,
+                   .ihl = 5,
+                   .ttl = SB_TTL,
+                   .protocol = IPPROTO_UDP,
+                   .tot_len = bpf_htons(sizeof(headers) + sizeof(struct sb_told_fingerprint))},
+        };
+
+        if (!from || !to)
+                return -1;
+        headers.ip.saddr = sb_v4_of(from);
+        headers.ip.daddr = sb_v4_of(to);
+        headers.ip.check = sb_fold(sb_sum(&headers.ip, sizeof(headers.ip) / 2));
+        write_udp(&headers.udp);
+        return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &headers, sizeof(headers), 0);
+}
+
+static __noinline int write_v6(struct __sk_buff *skb, const __u8 *from, const __u8 *to)
+{
+        struct v6_headers headers = {
+            .ip = {.version = 6,
+                   .hop_limit = SB_TTL,
+                   .nexthdr = IPPROTO_UDP,
+                   .payload_len = bpf_htons(sizeof(headers.udp) + sizeof(struct sb_told_fingerprint))},
+        };
+
+        if (!from || !to)
+                return -1;
+        sb_copy_v6(&headers.ip.saddr, from);
+        sb_copy_v6(&headers.ip.daddr, to);
+        write_udp(&headers.udp);
+        return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &headers, sizeof(headers), 0);
+}
+
+/*
+ * Makes the clone of a packet to a client a fingerprint for the next heir. Checksum offload is asked for the TCP header that
+ * the packet had: the card writes it to where `offload` is now.
+ */
+static __noinline int send_fingerprint(struct __sk_buff *skb)
+{
+        const int is_v4 = skb->protocol == bpf_htons(ETH_P_IP);
+        __u32 zero = 0, next, ip_len = is_v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+        __u32 len =
+            sizeof(struct ethhdr) + ip_len + sizeof(struct udphdr) + sizeof(struct sb_told_fingerprint);
+        struct sb_node_settings *s;
+        struct telling *telling;
+        __u8 *heir;
+        __be16 protocol;
+        int to_v4, err;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        telling = bpf_map_lookup_elem(&tellings, &zero);
+        if (!s || !telling)
+                return TCX_DROP;
+        next = telling->next;
+        if (next >= SB_HEIRS)
+                return TCX_DROP;
+        /* The packet's own time is that of its connection. */
+        skb->tstamp = 0;
+        if (skb->len != len && bpf_skb_change_tail(skb, len, 0))
+                return TCX_DROP;
+        if (next + 1 < telling->heirs.count) {
+                telling->next = next + 1;
+                bpf_clone_redirect(skb, skb->ifindex, 0);
+        }
+        heir = telling->heirs.addresses[next];
+        to_v4 = sb_is_v4(heir);
+        protocol = to_v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+        if (is_v4 != to_v4 && bpf_skb_change_proto(skb, protocol, 0))
+                return TCX_DROP;
+        err = to_v4 ? write_v4(skb, s->address, heir) : write_v6(skb, s->address, heir);
+        len = sizeof(struct ethhdr) + (to_v4 ? sizeof(struct v4_headers) : sizeof(struct v6_headers));
+        if (err || bpf_skb_store_bytes(skb, len, &telling->told, sizeof(telling->told), 0) ||
+            bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &protocol, sizeof(protocol), 0))
+                return TCX_DROP;
+        skb->mark = SB_SKB_MARK_SWITCH;
+        return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+}
+
+#endif
