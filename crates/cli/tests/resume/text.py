@@ -13,15 +13,14 @@ class Text(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        text = (root / self.path.lstrip("/")).read_bytes()
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("X-Node", name)
-        self.end_headers()
-        for at in range(0, len(text), CHUNK):
-            chunk = text[at : at + CHUNK]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-        self.wfile.write(b"0\r\n\r\n")
+        with open(root / self.path.lstrip("/"), "rb") as text:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("X-Node", name)
+            self.end_headers()
+            while chunk := text.read(CHUNK):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, *_):
         pass
