@@ -75,6 +75,7 @@ static long hash_step(__u32 index, struct hash_walk *w)
                 m = piece->words[total / 8];
         of->tail = total & 7 ? m & ((1ULL << 8 * (total & 7)) - 1) : 0;
         of->len += len;
+        of->check = v0 ^ v1 ^ v2 ^ v3 ^ of->tail ^ of->len;
         w->at += len;
         return w->at >= w->end;
 }
@@ -160,19 +161,27 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
 static __noinline int begin_fingerprint(struct __sk_buff *skb, struct sb_owned *flow,
                                         const struct sb_flow *key, const struct data_place *data, __u32 from)
 {
-        struct sb_fingerprint of = {};
+        struct sb_fingerprint *of;
+        __u32 zero = 0;
 
         if (!flow || !key || !data || from > data->len)
                 return 0;
-        of.key.k0 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
-        of.key.k1 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
-        of.v[0] = of.key.k0 ^ 0x736f6d6570736575ULL;
-        of.v[1] = of.key.k1 ^ 0x646f72616e646f6dULL;
-        of.v[2] = of.key.k0 ^ 0x6c7967656e657261ULL;
-        of.v[3] = of.key.k1 ^ 0x7465646279746573ULL;
-        of.origin = flow->origin;
-        of.end = data->seq + from;
-        if (bpf_map_update_elem(&fingerprints, key, &of, BPF_ANY))
+        /* It is composed where data is before it is hashed: there is no room on the stack. */
+        of = bpf_map_lookup_elem(&pieces, &zero);
+        if (!of)
+                return 0;
+        of->key.k0 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+        of->key.k1 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+        of->v[0] = of->key.k0 ^ 0x736f6d6570736575ULL;
+        of->v[1] = of->key.k1 ^ 0x646f72616e646f6dULL;
+        of->v[2] = of->key.k0 ^ 0x6c7967656e657261ULL;
+        of->v[3] = of->key.k1 ^ 0x7465646279746573ULL;
+        of->tail = 0;
+        of->len = 0;
+        of->check = of->v[0] ^ of->v[1] ^ of->v[2] ^ of->v[3];
+        of->origin = flow->origin;
+        of->end = data->seq + from;
+        if (bpf_map_update_elem(&fingerprints, key, of, BPF_ANY))
                 return 0;
         flow->insure |= SB_INSURE_FINGERPRINTED;
         return from < data->len ? fingerprint(skb, flow, key, data, from) : 0;

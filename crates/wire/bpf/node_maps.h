@@ -264,6 +264,7 @@ struct sb_fingerprint {
         __u64 v[4];
         __u64 tail; /* bytes of an incomplete word, the first one lowest */
         __u64 len;
+        __u64 check; /* all before it, one XOR the other: the agent may read while the program writes */
         struct sb_key key;
         __u32 origin;
         __u32 end; /* sequence number behind it */

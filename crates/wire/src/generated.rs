@@ -789,6 +789,7 @@ pub struct sb_fingerprint {
     pub v: [__u64; 4usize],
     pub tail: __u64,
     pub len: __u64,
+    pub check: __u64,
     pub key: sb_key,
     pub origin: __u32,
     pub end: __u32,

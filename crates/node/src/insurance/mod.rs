@@ -52,6 +52,8 @@ const BUDGET: usize = 64 << 20;
 pub(crate) const DEATH_HOLDS: Duration = Duration::from_millis(2500);
 /// Bytes of fingerprints that may wait for the agent.
 const FINGERPRINTS_WAITING: usize = 4 << 20;
+/// Attempts to read a fingerprint that the program may be writing.
+const READS: usize = 100;
 /// Time between two times at which heirs are told the fingerprints of all responses.
 const FINGERPRINTS_AGAIN: Duration = Duration::from_secs(1);
 
@@ -340,11 +342,17 @@ impl Insurance {
 
     /// The fingerprint of all that has been sent of a response until now.
     fn proof(&self, flow: &Flow, origin: u32) -> Option<Proof> {
-        let value = self.0.fingerprints.lookup(bytes_of(&wire(flow)), MapFlags::ANY).ok().flatten()?;
-        let of: sb_fingerprint = read_from(&value)?;
+        let of = self.read_fingerprint(flow).filter(|of| of.origin == origin)?;
         let key = Key { k0: of.key.k0, k1: of.key.k1 };
-        (of.origin == origin)
-            .then(|| Proof { key, last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
+        Some(Proof { key, last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
+    }
+
+    /// Reads what the program may be writing.
+    fn read_fingerprint(&self, flow: &Flow) -> Option<sb_fingerprint> {
+        let key = wire(flow);
+        let read = || self.0.fingerprints.lookup(bytes_of(&key), MapFlags::ANY).ok().flatten();
+        let all = std::iter::repeat_with(|| read_from::<sb_fingerprint>(&read()?)).take(READS);
+        all.map_while(|of| of).find(|of| of.check == check_of(of.v, of.tail, of.len))
     }
 
     /// Tells heirs the fingerprints of all responses once more: those of the program may be lost.
@@ -496,7 +504,7 @@ impl Insurance {
     ) -> std::result::Result<(), Failure> {
         let (v, tail, len) = has.parts();
         let key = sb_key { k0: key.k0, k1: key.k1 };
-        let state = sb_fingerprint { v, tail, len, key, origin, end };
+        let state = sb_fingerprint { v, tail, len, check: check_of(v, tail, len), key, origin, end };
         let done = self.0.fingerprints.update(bytes_of(&wire(flow)), bytes_of(&state), MapFlags::ANY);
         done.map_err(|error| Failure::Here(io::Error::other(error)))
     }
@@ -621,6 +629,11 @@ fn record_of(report: &sb_insurable) -> Record {
         heirs: Vec::new(),
         past: Vec::new(),
     }
+}
+
+/// `sb_fingerprint.check`
+pub(crate) fn check_of(v: [u64; 4], tail: u64, len: u64) -> u64 {
+    v.into_iter().fold(tail ^ len, |sum, part| sum ^ part)
 }
 
 /// The tag that a fingerprint must have, on its way between nodes.

@@ -16,7 +16,7 @@ use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
-use crate::insurance::tag_of;
+use crate::insurance::{check_of, tag_of};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 9000\r\n\r\n";
 const BODY: usize = 9000;
@@ -530,6 +530,7 @@ fn a_fingerprint_leaves_before_what_it_is_of() {
                 let now = running.fingerprint();
                 assert_eq!(Running::of_parts(of.v, of.tail, of.len), *running, "behind {at} bytes");
                 assert_eq!((of.origin, of.end), (1000, 5000 + at as u32));
+                assert_eq!(of.check, check_of(of.v, of.tail, of.len));
                 if piece == head {
                     continue;
                 }
@@ -572,7 +573,10 @@ fn the_program_learns_the_end_of_a_repeated_response() {
         running.add(&[b'y'; 4000]);
         let (v, tail, len) = running.parts();
         let key = sb_key { k0: key.k0, k1: key.k1 };
-        bench.put_fingerprint(&known.flow, &sb_fingerprint { v, tail, len, key, origin, end: known.ack });
+        bench.put_fingerprint(
+            &known.flow,
+            &sb_fingerprint { v, tail, len, check: check_of(v, tail, len), key, origin, end: known.ack },
+        );
         let sent = |count: u32| {
             let owned = || bench.flow(&known.flow).filter(|owned| owned.followed == known.ack + count);
             wait_until("it has been sent", || owned().is_some());
