@@ -6,10 +6,8 @@
 #ifndef NODE_FINGERPRINT_H
 #define NODE_FINGERPRINT_H
 
-#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
-#include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
@@ -34,6 +32,11 @@ struct hash_walk {
         __u32 at;
         __u32 end;
 };
+
+static __always_inline __u64 check_of(const struct sb_fingerprint *of)
+{
+        return of->v[0] ^ of->v[1] ^ of->v[2] ^ of->v[3] ^ of->tail ^ of->len;
+}
 
 static long hash_step(__u32 index, struct hash_walk *w)
 {
@@ -75,7 +78,7 @@ static long hash_step(__u32 index, struct hash_walk *w)
                 m = piece->words[total / 8];
         of->tail = total & 7 ? m & ((1ULL << 8 * (total & 7)) - 1) : 0;
         of->len += len;
-        of->check = v0 ^ v1 ^ v2 ^ v3 ^ of->tail ^ of->len;
+        of->check = check_of(of);
         w->at += len;
         return w->at >= w->end;
 }
@@ -172,74 +175,19 @@ static __noinline int begin_fingerprint(struct __sk_buff *skb, struct sb_owned *
                 return 0;
         of->key.k0 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
         of->key.k1 = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
-        of->v[0] = of->key.k0 ^ 0x736f6d6570736575ULL;
-        of->v[1] = of->key.k1 ^ 0x646f72616e646f6dULL;
-        of->v[2] = of->key.k0 ^ 0x6c7967656e657261ULL;
-        of->v[3] = of->key.k1 ^ 0x7465646279746573ULL;
+        of->v[0] = of->key.k0 ^ SB_SIPHASH_V0;
+        of->v[1] = of->key.k1 ^ SB_SIPHASH_V1;
+        of->v[2] = of->key.k0 ^ SB_SIPHASH_V2;
+        of->v[3] = of->key.k1 ^ SB_SIPHASH_V3;
         of->tail = 0;
         of->len = 0;
-        of->check = of->v[0] ^ of->v[1] ^ of->v[2] ^ of->v[3];
+        of->check = check_of(of);
         of->origin = flow->origin;
         of->end = data->seq + from;
         if (bpf_map_update_elem(&fingerprints, key, of, BPF_ANY))
                 return 0;
         flow->insure |= SB_INSURE_FINGERPRINTED;
         return from < data->len ? fingerprint(skb, flow, key, data, from) : 0;
-}
-
-struct v4_headers {
-        struct iphdr ip;
-        struct udphdr udp;
-};
-
-struct v6_headers {
-        struct ipv6hdr ip;
-        struct udphdr udp;
-};
-
-static __always_inline void write_udp(struct udphdr *udp)
-{
-        udp->source = bpf_htons(SB_FINGERPRINT_PORT);
-        udp->dest = bpf_htons(SB_FINGERPRINT_PORT);
-        udp->len = bpf_htons(sizeof(*udp) + sizeof(struct sb_told_fingerprint));
-        /* None: what the data is worth is in its tag. */
-        udp->check = 0;
-}
-
-static __noinline int write_v4(struct __sk_buff *skb, const __u8 *from, const __u8 *to)
-{
-        struct v4_headers headers = {
-            .ip = {.version = 4,
-                   .ihl = 5,
-                   .ttl = SB_TTL,
-                   .protocol = IPPROTO_UDP,
-                   .tot_len = bpf_htons(sizeof(headers) + sizeof(struct sb_told_fingerprint))},
-        };
-
-        if (!from || !to)
-                return -1;
-        headers.ip.saddr = sb_v4_of(from);
-        headers.ip.daddr = sb_v4_of(to);
-        headers.ip.check = sb_fold(sb_sum(&headers.ip, sizeof(headers.ip) / 2));
-        write_udp(&headers.udp);
-        return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &headers, sizeof(headers), 0);
-}
-
-static __noinline int write_v6(struct __sk_buff *skb, const __u8 *from, const __u8 *to)
-{
-        struct v6_headers headers = {
-            .ip = {.version = 6,
-                   .hop_limit = SB_TTL,
-                   .nexthdr = IPPROTO_UDP,
-                   .payload_len = bpf_htons(sizeof(headers.udp) + sizeof(struct sb_told_fingerprint))},
-        };
-
-        if (!from || !to)
-                return -1;
-        sb_copy_v6(&headers.ip.saddr, from);
-        sb_copy_v6(&headers.ip.daddr, to);
-        write_udp(&headers.udp);
-        return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &headers, sizeof(headers), 0);
 }
 
 /*
@@ -249,14 +197,16 @@ static __noinline int write_v6(struct __sk_buff *skb, const __u8 *from, const __
 static __noinline int send_fingerprint(struct __sk_buff *skb)
 {
         const int is_v4 = skb->protocol == bpf_htons(ETH_P_IP);
-        __u32 zero = 0, next, ip_len = is_v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-        __u32 len =
-            sizeof(struct ethhdr) + ip_len + sizeof(struct udphdr) + sizeof(struct sb_told_fingerprint);
+        __u32 udp_len = sizeof(struct udphdr) + sizeof(struct sb_told_fingerprint);
+        __u32 start = sizeof(struct ethhdr) + (is_v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+        struct sb_told_fingerprint *told;
         struct sb_node_settings *s;
         struct telling *telling;
+        __u32 zero = 0, next;
+        struct udphdr *udp;
+        void *data, *end;
         __u8 *heir;
-        __be16 protocol;
-        int to_v4, err;
+        int to_v4;
 
         s = bpf_map_lookup_elem(&settings, &zero);
         telling = bpf_map_lookup_elem(&tellings, &zero);
@@ -267,7 +217,7 @@ static __noinline int send_fingerprint(struct __sk_buff *skb)
                 return TCX_DROP;
         /* The packet's own time is that of its connection. */
         skb->tstamp = 0;
-        if (skb->len != len && bpf_skb_change_tail(skb, len, 0))
+        if (bpf_skb_change_tail(skb, start + udp_len, 0))
                 return TCX_DROP;
         if (next + 1 < telling->heirs.count) {
                 telling->next = next + 1;
@@ -275,14 +225,23 @@ static __noinline int send_fingerprint(struct __sk_buff *skb)
         }
         heir = telling->heirs.addresses[next];
         to_v4 = sb_is_v4(heir);
-        protocol = to_v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-        if (is_v4 != to_v4 && bpf_skb_change_proto(skb, protocol, 0))
+        if (is_v4 != to_v4 &&
+            bpf_skb_change_proto(skb, to_v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), 0))
                 return TCX_DROP;
-        err = to_v4 ? write_v4(skb, s->address, heir) : write_v6(skb, s->address, heir);
-        len = sizeof(struct ethhdr) + (to_v4 ? sizeof(struct v4_headers) : sizeof(struct v6_headers));
-        if (err || bpf_skb_store_bytes(skb, len, &telling->told, sizeof(telling->told), 0) ||
-            bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &protocol, sizeof(protocol), 0))
+        data = (void *)(long)skb->data;
+        end = (void *)(long)skb->data_end;
+        start = sizeof(struct ethhdr) + (to_v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+        udp = sb_at(data, start);
+        told = (void *)(udp + 1);
+        if (data + sizeof(struct ethhdr) + sizeof(struct ipv6hdr) > end || (void *)(told + 1) > end)
                 return TCX_DROP;
+        sb_write_outer(data, s->address, heir, 0, udp_len, to_v4);
+        udp->source = bpf_htons(SB_FINGERPRINT_PORT);
+        udp->dest = bpf_htons(SB_FINGERPRINT_PORT);
+        udp->len = bpf_htons(udp_len);
+        /* None: what the data is worth is in its tag. */
+        udp->check = 0;
+        __builtin_memcpy(told, &telling->told, sizeof(*told));
         skb->mark = SB_SKB_MARK_SWITCH;
         return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 }

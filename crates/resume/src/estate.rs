@@ -127,8 +127,7 @@ impl Estate {
 
     /// Notes the fingerprint of what has been sent of a response. An earlier one may come later.
     pub fn note(&mut self, flow: &Flow, origin: u32, fingerprint: Fingerprint) {
-        let kept = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
-        if let Some(proof) = kept.and_then(|kept| kept.record.proof.as_mut())
+        if let Some(proof) = self.kept(flow, origin).and_then(|kept| kept.record.proof.as_mut())
             && fingerprint.len > proof.last.len
         {
             proof.last = fingerprint;
@@ -143,14 +142,14 @@ impl Estate {
 
     /// The node of a response leaves it to its heirs.
     pub fn inherit(&mut self, flow: &Flow, origin: u32) {
-        if let Some(kept) = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin) {
+        if let Some(kept) = self.kept(flow, origin) {
             kept.gone = true;
         }
     }
 
     /// The client has all of the response. Its record is kept for a while: another switch may ask for the response, too.
     pub fn served(&mut self, flow: &Flow, origin: u32, now: Instant) {
-        if let Some(kept) = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin) {
+        if let Some(kept) = self.kept(flow, origin) {
             kept.standing = Standing::Served(now);
         }
     }
@@ -167,6 +166,10 @@ impl Estate {
     /// Takes the response of a flow that this node has got.
     pub fn take(&mut self, flow: &Flow) -> Option<Record> {
         self.remove(flow)
+    }
+
+    fn kept(&mut self, flow: &Flow, origin: u32) -> Option<&mut Kept> {
+        self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin)
     }
 
     fn remove(&mut self, flow: &Flow) -> Option<Record> {

@@ -20,7 +20,7 @@ const OF_CONNECTIONS: [&str; 9] = [
 ];
 
 /// Header fields about which part is asked for, and under which condition (RFC 9110 sections 13.1 and 14.2).
-pub(crate) const CONDITIONS: [&str; 6] =
+const CONDITIONS: [&str; 6] =
     ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
 
 /// A response with which another server can go on, as far as its head tells.
@@ -105,15 +105,7 @@ impl std::error::Error for Mismatch {}
 impl Insurable {
     /// Reads the head of a request, and that of its final response.
     pub fn read(request: &[u8], response: &[u8]) -> Result<Self, Uninsured> {
-        let asked = whole_head(request).ok_or(Uninsured::Request)?;
-        let is_plain = asked.method == "GET" && asked.body == Body::None && !asked.tunnel;
-        if !is_plain || asked.version != Version::Http11 {
-            return Err(Uninsured::Request);
-        }
-        let head = ResponseHead::read(response).ok().flatten().ok_or(Uninsured::Status)?;
-        if !matches!(head.status, 200 | 206) {
-            return Err(Uninsured::Status);
-        }
+        let head = answer_to_get(request, response)?;
         let length = head.length.filter(|_| !head.is_coded_for_transfer).ok_or(Uninsured::Length)?;
         if head.is_coded {
             return Err(Uninsured::Coding);
@@ -194,6 +186,17 @@ impl Insurable {
         let bytes = self.bytes.filter(|bytes| offset < bytes.len())?;
         Some(ContentRange { first: bytes.first + offset, ..bytes })
     }
+}
+
+/// The head of a response with content, if the request can be made once more.
+pub(crate) fn answer_to_get(request: &[u8], response: &[u8]) -> Result<ResponseHead, Uninsured> {
+    let asked = whole_head(request).ok_or(Uninsured::Request)?;
+    let is_plain = asked.method == "GET" && asked.body == Body::None && !asked.tunnel;
+    if !is_plain || asked.version != Version::Http11 {
+        return Err(Uninsured::Request);
+    }
+    let head = ResponseHead::read(response).ok().flatten();
+    head.filter(|head| matches!(head.status, 200 | 206)).ok_or(Uninsured::Status)
 }
 
 /// The request's line and fields for another server, without those of the client's connection and `left_out`.

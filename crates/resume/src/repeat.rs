@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::fingerprint::{Fingerprint, Key, Running};
 use crate::repeatable::{Difference, Repeatable};
-use crate::rest::{BEGIN, Failure, HEAD_MAX, STALLED};
+use crate::rest::{Failure, STALLED, ask};
 
 /// Bytes that are read at once.
 const AT_ONCE: usize = 256 << 10;
@@ -56,7 +56,7 @@ pub async fn repeat(
     if last.len < offset || last.len - offset > UNPROVEN_MAX {
         return Err(Failure::Unproven);
     }
-    let mut again = timeout(BEGIN, Again::ask(server, repetition)).await.unwrap_or(Err(Failure::Stalled))?;
+    let mut again = Again::ask(server, repetition).await?;
     let mut has = Running::new(key);
     while has.len() < offset {
         let piece = again.next(offset - has.len()).await?;
@@ -102,23 +102,11 @@ struct Again {
 
 impl Again {
     async fn ask(server: SocketAddr, repetition: Repetition<'_>) -> Result<Self, Failure> {
-        let request = repetition.repeatable.ask(repetition.request).ok_or(Failure::Unproven)?;
-        let mut server = TcpStream::connect(server).await.map_err(Failure::Server)?;
-        server.write_all(&request).await.map_err(Failure::Server)?;
-        let mut come = Vec::new();
-        loop {
-            if server.read_buf(&mut come).await.map_err(Failure::Server)? == 0 {
-                return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
-            }
-            match repetition.repeatable.accept(&come).map_err(Failure::Difference)? {
-                Some(len) => {
-                    come.drain(..len);
-                    return Ok(Again { server, framing: repetition.repeatable.framing(), come });
-                }
-                None if come.len() >= HEAD_MAX => return Err(Failure::Difference(Difference::NotHttp)),
-                None => {}
-            }
-        }
+        let Repetition { repeatable, request, .. } = repetition;
+        let request = repeatable.ask(request).ok_or(Failure::Unproven)?;
+        let accept = |answer: &[u8]| repeatable.accept(answer).map_err(Failure::Difference);
+        let (server, come) = ask(server, &request, accept).await?;
+        Ok(Again { server, framing: repeatable.framing(), come })
     }
 
     /// Whether the body is over.

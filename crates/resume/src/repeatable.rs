@@ -1,9 +1,9 @@
 //! What has to be the same about a response for another server to make it once more.
 
 use switchback_http::framing::Framing;
-use switchback_http::{Body, Limits, Version};
+use switchback_http::{Body, Limits};
 
-use crate::insurable::{Uninsured, asked_of_another, whole_head};
+use crate::insurable::{Uninsured, answer_to_get, asked_of_another, whole_head};
 use crate::response::ResponseHead;
 
 /// A response that another server can make once more, as far as its head tells.
@@ -52,15 +52,7 @@ impl std::error::Error for Difference {}
 impl Repeatable {
     /// Reads the head of a request, and that of its final response.
     pub fn read(request: &[u8], response: &[u8]) -> Result<Self, Uninsured> {
-        let asked = whole_head(request).ok_or(Uninsured::Request)?;
-        let is_plain = asked.method == "GET" && asked.body == Body::None && !asked.tunnel;
-        if !is_plain || asked.version != Version::Http11 {
-            return Err(Uninsured::Request);
-        }
-        let head = ResponseHead::read(response).ok().flatten().ok_or(Uninsured::Status)?;
-        if !matches!(head.status, 200 | 206) {
-            return Err(Uninsured::Status);
-        }
+        let head = answer_to_get(request, response)?;
         let body = body_of(&head).ok_or(Uninsured::Length)?;
         Ok(Repeatable { status: head.status, head_len: head.len, body, etag: head.etag, coding: head.coding })
     }
@@ -107,11 +99,13 @@ impl Repeatable {
         if body_of(&head) != Some(self.body) {
             return Err(Difference::Length);
         }
-        match () {
-            () if head.etag != self.etag => Err(Difference::Validator),
-            () if head.coding != self.coding => Err(Difference::Coding),
-            () => Ok(Some(head.len)),
+        if head.etag != self.etag {
+            return Err(Difference::Validator);
         }
+        if head.coding != self.coding {
+            return Err(Difference::Coding);
+        }
+        Ok(Some(head.len))
     }
 }
 

@@ -16,11 +16,11 @@ use crate::insurable::{Insurable, Mismatch};
 use crate::repeatable::Difference;
 
 /// Time that the server may take to accept a connection and to begin its answer.
-pub(crate) const BEGIN: Duration = Duration::from_secs(10);
+const BEGIN: Duration = Duration::from_secs(10);
 /// Time for which server and client may both be silent.
 pub(crate) const STALLED: Duration = Duration::from_secs(300);
 /// Longest head of the server's answer, in bytes.
-pub(crate) const HEAD_MAX: usize = 64 << 10;
+const HEAD_MAX: usize = 64 << 10;
 /// Bytes that one call moves.
 const AT_ONCE: usize = 1 << 20;
 
@@ -97,13 +97,8 @@ pub async fn send_rest(
     mut sent: impl FnMut(&TcpStream, u64),
 ) -> Result<(), Failure> {
     let Some(request) = rest.insurable.ask(rest.request, rest.offset) else { return Ok(()) };
-    let asking = async {
-        let mut stream = TcpStream::connect(server).await.map_err(Failure::Server)?;
-        stream.write_all(&request).await.map_err(Failure::Server)?;
-        let begun = read_head(&mut stream, rest).await?;
-        Ok((stream, begun))
-    };
-    let (mut stream, begun) = timeout(BEGIN, asking).await.unwrap_or(Err(Failure::Stalled))?;
+    let accept = |answer: &[u8]| rest.insurable.accept(answer, rest.offset).map_err(Failure::Mismatch);
+    let (mut stream, begun) = ask(server, &request, accept).await?;
     let len = rest.insurable.body_len() - rest.offset;
     let begun = &begun[..begun.len().min(usize::try_from(len).unwrap_or(usize::MAX))];
     let written =
@@ -121,19 +116,29 @@ pub async fn send_rest(
     Ok(())
 }
 
-/// Reads the head of the answer; what has come behind it.
-async fn read_head(server: &mut TcpStream, rest: Rest<'_>) -> Result<Vec<u8>, Failure> {
-    let mut answer = Vec::new();
-    loop {
-        if server.read_buf(&mut answer).await.map_err(Failure::Server)? == 0 {
-            return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
+/// Asks a server. `accept` reads the head of the answer: its length, or None if it is not whole. The connection, and what has
+/// come behind the head.
+pub(crate) async fn ask(
+    server: SocketAddr,
+    request: &[u8],
+    accept: impl Fn(&[u8]) -> Result<Option<usize>, Failure>,
+) -> Result<(TcpStream, Vec<u8>), Failure> {
+    let asking = async {
+        let mut stream = TcpStream::connect(server).await.map_err(Failure::Server)?;
+        stream.write_all(request).await.map_err(Failure::Server)?;
+        let mut answer = Vec::new();
+        loop {
+            if stream.read_buf(&mut answer).await.map_err(Failure::Server)? == 0 {
+                return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
+            }
+            match accept(&answer)? {
+                Some(len) => return Ok((stream, answer.split_off(len))),
+                None if answer.len() >= HEAD_MAX => return Err(Failure::Mismatch(Mismatch::NotHttp)),
+                None => {}
+            }
         }
-        match rest.insurable.accept(&answer, rest.offset).map_err(Failure::Mismatch)? {
-            Some(len) => return Ok(answer.split_off(len)),
-            None if answer.len() >= HEAD_MAX => return Err(Failure::Mismatch(Mismatch::NotHttp)),
-            None => {}
-        }
-    }
+    };
+    timeout(BEGIN, asking).await.unwrap_or(Err(Failure::Stalled))
 }
 
 /// Passes data from one socket to another without copying it (splice(2)).

@@ -8,6 +8,12 @@
 
 #include "flow.h"
 
+/* The state under a key of zeroes. */
+#define SB_SIPHASH_V0 0x736f6d6570736575ULL
+#define SB_SIPHASH_V1 0x646f72616e646f6dULL
+#define SB_SIPHASH_V2 0x6c7967656e657261ULL
+#define SB_SIPHASH_V3 0x7465646279746573ULL
+
 #define SB_ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 
 #define SB_SIPROUND(v0, v1, v2, v3)                                                                          \
@@ -27,10 +33,10 @@
 /* `words` is a constant at every call, so that the loop unrolls. */
 static __always_inline __u64 sb_siphash(const struct sb_key *key, const __u32 *words, const int count)
 {
-        __u64 v0 = key->k0 ^ 0x736f6d6570736575ULL;
-        __u64 v1 = key->k1 ^ 0x646f72616e646f6dULL;
-        __u64 v2 = key->k0 ^ 0x6c7967656e657261ULL;
-        __u64 v3 = key->k1 ^ 0x7465646279746573ULL;
+        __u64 v0 = key->k0 ^ SB_SIPHASH_V0;
+        __u64 v1 = key->k1 ^ SB_SIPHASH_V1;
+        __u64 v2 = key->k0 ^ SB_SIPHASH_V2;
+        __u64 v3 = key->k1 ^ SB_SIPHASH_V3;
         __u64 m;
 
 #pragma unroll

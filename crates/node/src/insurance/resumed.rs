@@ -46,8 +46,7 @@ async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
     };
     let origin = record.origin;
     let client = flow.client;
-    let sent = send(&mut socket, &record, insurance).await;
-    match sent {
+    match send(&mut socket, &record, insurance).await {
         Ok(()) => {
             lock(&insurance.0.counts).resumed += 1;
             debug!("the response of {} to {client} has gone on here", record.owner);
@@ -73,7 +72,8 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
     socket.set_nodelay(true).map_err(Failure::Client)?;
     let owned = insurance.owned(&record.flow).ok_or_else(gone)?;
     let resumable = record.resumable().map_err(|_| gone())?;
-    let offset = owned.sent.checked_sub(resumable.head_len() as u64).ok_or_else(gone)?;
+    let head_len = resumable.head_len() as u64;
+    let offset = owned.sent.checked_sub(head_len).ok_or_else(gone)?;
     let here = Record {
         generation: owned.generation,
         requests: owned.requests,
@@ -83,11 +83,11 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
         ..record.clone()
     };
     insurance.take_from(&record.owner, record.flow, record.origin, owned.generation);
-    let mut sending = Sending { here, owned, insurance, told: 0 };
+    let mut sending = Sending { here, head_len, owned, insurance, told: 0 };
     let (vip, request) = (record.flow.vip, &record.request[..]);
     match &resumable {
         Resumable::Rest(insurable) => {
-            sending.tell_heirs();
+            tell_heirs(&sending.here, insurance);
             let rest = Rest { insurable, request, offset };
             send_rest(socket, vip, rest, |socket, sent| sending.sent(socket, sent)).await
         }
@@ -101,6 +101,8 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
 /// A response that goes on here.
 struct Sending<'a> {
     here: Record,
+    /// Length of the response's head, in bytes.
+    head_len: u64,
     /// The flow when it came.
     owned: sb_owned,
     insurance: &'a Insurance,
@@ -108,18 +110,12 @@ struct Sending<'a> {
     told: u64,
 }
 
-impl Sending<'_> {
-    fn tell_heirs(&self) {
-        tell_heirs(&self.here, self.insurance);
-    }
-}
-
 impl Progress for Sending<'_> {
     fn begins(&mut self, has: &Running) -> Result<(), Failure> {
         let Record { flow, origin, proof, .. } = &self.here;
         let key = proof.ok_or(Failure::Unproven)?.key;
         self.insurance.go_on_with_fingerprint(flow, *origin, key, has, self.owned.began)?;
-        self.tell_heirs();
+        tell_heirs(&self.here, self.insurance);
         Ok(())
     }
 
@@ -134,8 +130,7 @@ impl Progress for Sending<'_> {
     }
 
     fn ends(&mut self, bytes: u64) -> Result<(), Failure> {
-        let head = self.here.resumable().map_err(|_| Failure::Unproven)?.head_len() as u64;
-        self.insurance.learn_end(&self.here.flow, self.here.origin, head + bytes)
+        self.insurance.learn_end(&self.here.flow, self.here.origin, self.head_len + bytes)
     }
 }
 

@@ -322,6 +322,14 @@ fn agent(v6: bool) -> TcpListener {
     TcpListener::bind(if v6 { "[::1]:0" } else { "127.0.0.1:0" }).expect("an address of this machine")
 }
 
+/// An agent that can go on with this response on an IPv4 flow.
+fn agent_with(bench: &Bench, known: &KnownFlow, response: &sb_insured) -> TcpListener {
+    let agent = agent(false);
+    bench.resume(AFTER, agent.local_addr().unwrap().port());
+    bench.insure(&known.flow, response);
+    agent
+}
+
 #[test]
 fn the_agent_goes_on_with_the_response_of_another_node() {
     alone(|| {
@@ -366,10 +374,8 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
 fn two_switches_have_a_response_resumed() {
     alone(|| {
         let bench = Bench::new();
-        let agent = agent(false);
-        bench.resume(AFTER, agent.local_addr().unwrap().port());
         let known = new(40_000, false);
-        bench.insure(&known.flow, &insured(&known));
+        let agent = agent_with(&bench, &known, &insured(&known));
         let [older, first, newer] = [1, 2, 3].map(Generation::first);
         bench.send(&resume_in(&known, first));
         let _socket = agent.accept().unwrap();
@@ -391,10 +397,8 @@ fn a_client_may_have_data_of_the_earlier_node_behind_a_gap() {
     alone(|| {
         let bench = Bench::new();
         let _egress = bench.attach_egress(LOOPBACK);
-        let agent = agent(false);
-        bench.resume(AFTER, agent.local_addr().unwrap().port());
         let mut known = KnownFlow { seq: 1500, ..new(40_000, false) };
-        bench.insure(&known.flow, &insured(&known));
+        let agent = agent_with(&bench, &known, &insured(&known));
         bench.send(&resume(&known));
         let (socket, _) = agent.accept().unwrap();
         socket.set_nodelay(true).unwrap();
@@ -559,11 +563,9 @@ fn the_program_learns_the_end_of_a_repeated_response() {
     alone(|| {
         let bench = Bench::new();
         let _egress = bench.attach_egress(LOOPBACK);
-        let agent = agent(false);
-        bench.resume(AFTER, agent.local_addr().unwrap().port());
         let mut known = new(40_000, false);
         let endless = sb_insured { bytes: SB_INSURED_UNKNOWN, fingerprinted: 1, ..insured(&known) };
-        bench.insure(&known.flow, &endless);
+        let agent = agent_with(&bench, &known, &endless);
         known.ack += 1000;
         bench.send(&resume(&known));
         let (mut socket, _) = agent.accept().unwrap();
