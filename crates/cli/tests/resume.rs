@@ -1,6 +1,8 @@
 //! A node dies in the middle of responses, and other nodes go on with them on the same connections.
 
 mod common;
+#[path = "resume/over_tls.rs"]
+mod over_tls;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -71,25 +73,31 @@ struct Downloads<'a> {
     lab: &'a Lab,
     big: Document,
     count: usize,
+    scheme: &'static str,
+    /// For curl.
+    options: Vec<String>,
 }
 
 impl<'a> Downloads<'a> {
     fn of(lab: &'a Lab, (count, mebibytes): (usize, usize)) -> Result<Self> {
         set_receive_window(lab)?;
-        Ok(Downloads { lab, big: add_long_document(lab, "/big", mebibytes)?, count })
+        let big = add_long_document(lab, "/big", mebibytes)?;
+        Ok(Downloads { lab, big, count, scheme: "http", options: Vec::new() })
     }
 
     /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every third
     /// stands still until `work` is over. Every byte is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
-        let Downloads { lab, big, count } = self;
+        let Downloads { lab, big, count, scheme, options } = self;
         let small = Document::of(lab, "/small")?;
         let mut waiting = Vec::new();
         for index in 0..*count {
             let vip = if index % 2 == 0 { lab.vip4().to_string() } else { format!("[{}]", lab.vip6()) };
-            let url = |path: &str| format!("http://{vip}{path}");
+            let url = |path: &str| format!("{scheme}://{vip}{path}");
             let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
-            waiting.push(start_fetch(lab.client(0), gets, &["--limit-rate", "4M"], PATIENCE * 4)?);
+            let options = options.iter().map(String::as_str).chain(["--limit-rate", "4M"]);
+            let options: Vec<&str> = options.collect();
+            waiting.push(start_fetch(lab.client(0), gets, &options, PATIENCE * 4)?);
         }
         wait_until_insured(lab, *count)?;
         std::thread::scope(|scope| {

@@ -461,8 +461,9 @@ pub(crate) struct Tls {
     #[schemars(extend("default" = format!("{}%", tls::DEFAULT_BUSY_CPU)))]
     pub busy_cpu: Option<Spanned<String>>,
     /// Lets the kernel of a node encrypt long downloads, where it can (kTLS). Not with `hand_over = "relay"`: what another
-    /// node has encrypted passes no kernel that encrypts.
-    #[schemars(transform = shape::absent("`true`, but with `hand_over = \"relay\"` `false`"))]
+    /// node has encrypted passes no kernel that encrypts. Nor with a pool that has `resume`: other nodes have to know what goes
+    /// out.
+    #[schemars(transform = shape::absent("`true`, but with `hand_over = \"relay\"`, or a pool with `resume`, `false`"))]
     pub ktls: Option<Spanned<bool>>,
     #[serde(default)]
     #[schemars(length(min = 1))]

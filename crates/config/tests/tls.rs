@@ -404,10 +404,6 @@ fn switches_need_not_read_what_comes_over_tls() {
             vec![format!("17:12: delegate {whose}, leave the line out")],
         ),
         (
-            "policy = \"fill\"\nresume = \"range\"",
-            vec![format!("17:10: resume \"range\" {whose}, allowed is resume \"off\"")],
-        ),
-        (
             "policy = \"fill\"\n[pool.persistence]\nmode = \"insert\"",
             vec![format!("18:8: mode \"insert\" {whose}, {to_hash}")],
         ),

@@ -1,10 +1,10 @@
 //! The cost of responses that can be resumed when their node dies, while none does: the same requests with
-//! `resume = "range"` and without, in turn, on one cluster.
+//! `resume = "range"`, with `resume = "repeat"` and without, in turn, on one cluster.
 //!
 //! Client, switch and nodes share this machine's CPUs, so the ratio of requests/s includes all work: programs and agents of
-//! the nodes, and what they tell one another. Responses of 64 KiB are shorter than `resume_after` (256 KiB by default), so
-//! they only cost the look at them. Each of 1 MiB is reported to its node's agent; of one that is over by then no other node is
-//! told.
+//! the nodes, and what they tell one another. Each pool has nodes of its own, because programs do not know pools. Responses of
+//! 64 KiB are shorter than `resume_after` (256 KiB by default), so they only cost the look at them. Each of 1 MiB is reported
+//! to its node's agent; of one that is over by then no other node is told.
 
 use serde_json::Value;
 use switchback_lab::{Lab, Result, ServerOptions, pseudo_random};
@@ -16,12 +16,45 @@ use super::systems::{self, Service};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
 
-/// A response is told to two others.
+/// Nodes of each pool: a response is told to two others.
 const NODES: usize = 3;
 const CONNECTIONS: u32 = 12;
 const WARM_UP_SECONDS: u32 = 1;
-/// Ports of the services without and with resumption.
-const PORTS: [u16; 2] = [8001, 8002];
+/// Port of the first service; the others follow.
+const PORT: u16 = 8001;
+
+/// How responses are resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not at all.
+    Off,
+    /// By a range.
+    Range,
+    /// By the same request once more.
+    Repeat,
+}
+
+impl Mode {
+    /// All values.
+    pub const ALL: [Mode; 3] = [Mode::Off, Mode::Range, Mode::Repeat];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Range => "range",
+            Mode::Repeat => "repeat",
+        }
+    }
+
+    fn port(self) -> u16 {
+        PORT + self as u16
+    }
+
+    fn service(self) -> Service {
+        let (nodes, pool) = (self as usize * NODES, format!("resume = \"{}\"\n", self.name()));
+        Service { nodes: nodes..nodes + NODES, pool, ..Service::new(self.port(), NODES) }
+    }
+}
 
 /// Size of the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +91,8 @@ pub struct Sample {
     pub repetition: u32,
     /// Size of the responses.
     pub size: Size,
-    /// Whether they could be resumed.
-    pub resume: bool,
+    /// How they could be resumed.
+    pub mode: Mode,
     /// The client's measurement.
     pub load: LoadResult,
     /// CPU time of the switch.
@@ -121,20 +154,19 @@ impl Experiment for ResumeCost {
     const PLOTTED: bool = false;
 
     fn nodes(&self) -> usize {
-        NODES
+        NODES * Mode::ALL.len()
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         lab.add_document(Size::Medium.path(), &pseudo_random(64 << 10))?;
         let extra = "tcp_nopush on; keepalive_requests 1000000000;".to_owned();
-        let listen = PORTS.map(|port| ([0, 0, 0, 0], port).into()).to_vec();
+        let listen = Mode::ALL.map(|mode| ([0, 0, 0, 0], mode.port()).into()).to_vec();
         let server = ServerOptions { listen, extra, ..ServerOptions::default() };
         let servers = lab.nodes().map(|node| node.nginx(&server)).collect::<Result<Vec<_>>>()?;
-        let with = Service { pool: "resume = \"range\"\n".to_owned(), ..Service::new(PORTS[1], NODES) };
-        let config = lab.write_config_text(&systems::config(&[Service::new(PORTS[0], NODES), with]))?;
+        let config = lab.write_config_text(&systems::config(&Mode::ALL.map(Mode::service)))?;
         let daemons = systems::start_switchback(lab, &options.program, &config)?;
-        for (port, size) in PORTS.into_iter().flat_map(|port| Size::ALL.map(|size| (port, size))) {
-            load(lab, port, size, WARM_UP_SECONDS)?;
+        for (mode, size) in Mode::ALL.into_iter().flat_map(|mode| Size::ALL.map(|size| (mode, size))) {
+            load(lab, mode, size, WARM_UP_SECONDS)?;
         }
         let nodes = lab.nodes().zip(daemons.agents().iter().zip(&servers));
         let nodes = nodes.map(|(node, (agent, server))| CpuMeter::of_all(node, [agent, server.process()]));
@@ -144,17 +176,17 @@ impl Experiment for ResumeCost {
             nodes: nodes.collect::<Result<_>>()?,
             agents: agents.collect::<Result<_>>()?,
         };
-        progress.expect(Size::ALL.len() * 2 * options.repetitions as usize);
+        progress.expect(Size::ALL.len() * Mode::ALL.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
             for size in Size::ALL {
-                for &resume in in_turn(&[false, true], repetition) {
+                for &mode in in_turn(&Mode::ALL, repetition) {
                     let before = (meters.read()?, reported(lab, options)?);
-                    let load = load(lab, PORTS[usize::from(resume)], size, options.seconds)?;
+                    let load = load(lab, mode, size, options.seconds)?;
                     let after = (meters.read()?, reported(lab, options)?);
                     let [switch, nodes, agents] = [0, 1, 2].map(|index| after.0[index] - before.0[index]);
                     let reported = after.1 - before.1;
-                    let sample = Sample { repetition, size, resume, load, switch, nodes, agents, reported };
+                    let sample = Sample { repetition, size, mode, load, switch, nodes, agents, reported };
                     progress.loaded(&describe(&sample));
                     samples.push(sample);
                 }
@@ -164,8 +196,8 @@ impl Experiment for ResumeCost {
     }
 }
 
-fn load(lab: &Lab, port: u16, size: Size, seconds: u32) -> Result<LoadResult> {
-    let url = format!("http://{}:{port}/{}", lab.vip4(), size.path());
+fn load(lab: &Lab, mode: Mode, size: Size, seconds: u32) -> Result<LoadResult> {
+    let url = format!("http://{}:{}/{}", lab.vip4(), mode.port(), size.path());
     Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
 }
 
@@ -179,11 +211,11 @@ fn reported(lab: &Lab, options: &Options) -> Result<u64> {
 }
 
 fn describe(sample: &Sample) -> String {
-    let Sample { repetition, size, resume, load, .. } = sample;
+    let Sample { repetition, size, mode, load, .. } = sample;
     format!(
         "round {repetition}  {:<18} {:<7} {:>7.0} requests/s  {} CPU µs each  {} errors",
         size.name(),
-        if *resume { "with" } else { "without" },
+        mode.name(),
         load.requests_per_s,
         shown(sample.both_us(), |us| format!("{us:.0}")),
         load.errors.total()
@@ -191,10 +223,11 @@ fn describe(sample: &Sample) -> String {
 }
 
 /// The columns of the table, with true for numbers.
-const COLUMNS: [(&str, bool); 11] = [
+const COLUMNS: [(&str, bool); 12] = [
     ("Responses", false),
+    ("`resume`", false),
     ("Requests/s without (min–max)", true),
-    ("with `resume`", true),
+    ("with", true),
     ("Ratio, round by round", true),
     ("Switch: CPU µs/request without", true),
     ("with", true),
@@ -211,8 +244,8 @@ impl Report for Results {
         switch_receive_us,nodes_process_us,nodes_receive_us,agents_us,reported";
 
     fn csv_cells(sample: &Sample) -> Vec<String> {
-        let Sample { repetition, size, resume, load, switch, nodes, agents, reported } = sample;
-        let mut cells = vec![repetition.to_string(), format!("\"{}\"", size.name()), resume.to_string()];
+        let Sample { repetition, size, mode, load, switch, nodes, agents, reported } = sample;
+        let mut cells = vec![repetition.to_string(), format!("\"{}\"", size.name()), mode.name().to_owned()];
         cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
         cells.push(load.errors.total().to_string());
         let times = [switch.process, switch.receive, nodes.process, nodes.receive, agents.process];
@@ -223,8 +256,10 @@ impl Report for Results {
 
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
-        for size in Size::ALL {
-            text += &row(&self.cells(size));
+        for (size, mode) in
+            Size::ALL.into_iter().flat_map(|size| [Mode::Range, Mode::Repeat].map(|mode| (size, mode)))
+        {
+            text += &row(&self.cells(size, mode));
         }
         text
     }
@@ -237,35 +272,36 @@ impl Report for Results {
 }
 
 impl Results {
-    fn of(&self, size: Size, resume: bool) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(move |sample| sample.size == size && sample.resume == resume)
+    fn of(&self, size: Size, mode: Mode) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.size == size && sample.mode == mode)
     }
 
-    /// The ratio of each round, with to without, measured one after the other.
-    fn ratios(&self, size: Size, value: fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        Spread::of_ratios(self.of(size, true).map(value), self.of(size, false).map(value))
+    /// The ratio of each round to that without resumption, measured one after the other.
+    fn ratios(&self, size: Size, mode: Mode, value: fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        Spread::of_ratios(self.of(size, mode).map(value), self.of(size, Mode::Off).map(value))
     }
 
-    fn cells(&self, size: Size) -> [String; COLUMNS.len()] {
+    fn cells(&self, size: Size, mode: Mode) -> [String; COLUMNS.len()] {
         let spread =
-            |resume, value: fn(&Sample) -> Option<f64>| Spread::of(self.of(size, resume).filter_map(value));
+            |mode, value: fn(&Sample) -> Option<f64>| Spread::of(self.of(size, mode).filter_map(value));
         let rate: fn(&Sample) -> Option<f64> = |sample| Some(sample.load.requests_per_s);
         let whole = |value: f64| format!("{value:.0}");
         let thousandths = |value: f64| format!("{value:.3}");
         let tenths = |spread: Option<Spread>| shown(spread, |spread| format!("{:.1}", spread.median));
-        let reported = self.of(size, true).map(|sample| sample.reported).sum::<u64>();
-        let requests = self.of(size, true).map(|sample| sample.load.requests).sum::<u64>();
+        let reported = self.of(size, mode).map(|sample| sample.reported).sum::<u64>();
+        let requests = self.of(size, mode).map(|sample| sample.load.requests).sum::<u64>();
         [
             size.name().to_owned(),
-            with_extremes(spread(false, rate), whole),
-            with_extremes(spread(true, rate), whole),
-            with_extremes(self.ratios(size, rate), thousandths),
-            tenths(spread(false, Sample::switch_us)),
-            tenths(spread(true, Sample::switch_us)),
-            tenths(spread(false, Sample::nodes_us)),
-            tenths(spread(true, Sample::nodes_us)),
-            tenths(spread(true, Sample::agents_us)),
-            with_extremes(self.ratios(size, Sample::both_us), thousandths),
+            mode.name().to_owned(),
+            with_extremes(spread(Mode::Off, rate), whole),
+            with_extremes(spread(mode, rate), whole),
+            with_extremes(self.ratios(size, mode, rate), thousandths),
+            tenths(spread(Mode::Off, Sample::switch_us)),
+            tenths(spread(mode, Sample::switch_us)),
+            tenths(spread(Mode::Off, Sample::nodes_us)),
+            tenths(spread(mode, Sample::nodes_us)),
+            tenths(spread(mode, Sample::agents_us)),
+            with_extremes(self.ratios(size, mode, Sample::both_us), thousandths),
             shown((requests > 0).then(|| reported as f64 / requests as f64), |part| format!("{part:.2}")),
         ]
     }
@@ -281,30 +317,30 @@ mod tests {
     #[test]
     fn the_table_has_the_ratio_of_each_round() {
         let us = Duration::from_micros;
-        let sample = |repetition, resume, rate, nodes| Sample {
+        let sample = |repetition, mode, rate, nodes| Sample {
             repetition,
             size: Size::Large,
-            resume,
+            mode,
             load: fixtures::load(100, rate),
             switch: CpuTimes { process: us(200), receive: us(800) },
             nodes: CpuTimes { process: us(nodes), receive: us(1_000) },
             agents: CpuTimes { process: us(500), receive: us(1_000) },
-            reported: if resume { 99 } else { 0 },
+            reported: if mode == Mode::Off { 0 } else { 99 },
         };
         // The second round is slower as a whole.
         let samples = vec![
-            sample(1, false, 100.0, 8_000),
-            sample(1, true, 90.0, 9_000),
-            sample(2, true, 49.0, 9_000),
-            sample(2, false, 50.0, 8_000),
+            sample(1, Mode::Off, 100.0, 8_000),
+            sample(1, Mode::Repeat, 90.0, 9_000),
+            sample(2, Mode::Repeat, 49.0, 9_000),
+            sample(2, Mode::Off, 50.0, 8_000),
         ];
         let results = fixtures::results(2, samples);
         let table = results.table();
-        let expected = "| 1 MiB, keep-alive | 75 (50–100) | 70 (49–90) | 0.940 (0.900–0.980) | 10.0 | 10.0 | 90.0 | 100.0 \
+        let expected = "| 1 MiB, keep-alive | repeat | 75 (50–100) | 70 (49–90) | 0.940 (0.900–0.980) | 10.0 | 10.0 | 90.0 | 100.0 \
                         | 5.0 | 1.100 (1.100–1.100) | 0.99 |";
         assert!(table.lines().any(|line| line == expected), "{table}");
         assert_eq!(results.csv().lines().count(), 5);
-        let line = "2,\"1 MiB, keep-alive\",true,100,49.00,0,200,800,9000,1000,500,99";
+        let line = "2,\"1 MiB, keep-alive\",repeat,100,49.00,0,200,800,9000,1000,500,99";
         assert!(results.csv().contains(line), "{}", results.csv());
     }
 }

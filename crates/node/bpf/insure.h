@@ -246,15 +246,18 @@ static __always_inline int is_reported(const struct sb_owned *flow, __u32 len)
         return flow->framing.state != SB_FRAMING_NONE && flow->framing.state != SB_FRAMING_LOST;
 }
 
-/* Whether another node can go on with the response under way, of which `len` bytes more are about to leave. */
+/*
+ * Whether another node can go on with the response under way, of which `len` bytes more are about to leave. Of one over TLS
+ * the agent alone says that.
+ */
 static __noinline int is_insured(const struct sb_owned *flow, const struct sb_flow *key, __u32 len)
 {
         struct sb_heirs *heirs;
 
-        if (!flow || !key || !is_reported(flow, len))
+        if (!flow || !key)
                 return 0;
         heirs = bpf_map_lookup_elem(&have_heirs, key);
-        return heirs && heirs->origin == flow->origin;
+        return heirs && heirs->origin == flow->origin && (heirs->over_tls || is_reported(flow, len));
 }
 
 /*

@@ -75,6 +75,12 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
         response = insured_by(h);
         if (!response)
                 return 0;
+        /* The agent tells other nodes itself. */
+        flow->insure = SB_INSURE_RESUMED | SB_INSURE_NEVER;
+        if (response->over_tls) {
+                framing_begin(&flow->framing, SB_FRAMING_LOST);
+                return 0;
+        }
         flow->began = h->ack;
         flow->sent = bytes_before(response, h);
         flow->head_bytes = response->head_bytes;
@@ -83,8 +89,7 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
         flow->framing.status = response->status;
         flow->keeps = response->keeps;
         flow->again = 0;
-        /* The agent tells other nodes itself. */
-        flow->insure = SB_INSURE_REPORTED | SB_INSURE_RESUMED | SB_INSURE_NEVER;
+        flow->insure |= SB_INSURE_REPORTED;
         if (response->fingerprinted)
                 flow->insure |= SB_INSURE_FINGERPRINTED;
         return 0;

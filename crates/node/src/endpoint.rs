@@ -226,6 +226,7 @@ fn service_config(
             head_timeout: limits.head_timeout,
             tls: limits.tls,
         },
+        resume_after: limits.resume_after,
     })
 }
 
@@ -246,5 +247,6 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
         policy: pool.policy.name(),
         here: pool.nodes.contains(&plan.index),
         others: other_nodes(plan, pool),
+        resume: pool.resume,
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
-use crate::record::{Flow, Record};
+use crate::quorum::{Records, Refused, Replica, SetId};
+use crate::record::{Answer, Ask, Flow, Record, Secret};
 
 /// Time between two offers of a response.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -18,6 +19,8 @@ pub struct Offer<'a> {
     pub record: &'a Record,
     /// Its node lives, but not its server.
     pub gone: bool,
+    /// It is one over TLS.
+    pub over_tls: bool,
 }
 
 /// Records of other nodes, within a budget: the oldest give way.
@@ -36,10 +39,30 @@ pub struct Estate {
 #[derive(Debug)]
 struct Kept {
     record: Record,
+    /// Present if it is a response over TLS.
+    held: Option<Held>,
     age: u64,
     /// Its server has gone, and its node has left it to its heirs.
     gone: bool,
     standing: Standing,
+}
+
+/// What is kept of a response over TLS.
+#[derive(Debug)]
+pub struct Held {
+    /// See [`Secret`].
+    pub secret: Secret,
+    /// The records that may have gone out.
+    pub replica: Replica,
+}
+
+impl Kept {
+    fn cost(&self) -> usize {
+        let held = self.held.as_ref().map_or(0, |Held { secret, replica }| {
+            size_of::<Held>() + secret.state.len() + replica.records().cost()
+        });
+        self.record.cost() + held
+    }
 }
 
 /// What has become of the offer of a response.
@@ -94,14 +117,20 @@ impl Estate {
         let flow = record.flow;
         // A fingerprint may have overtaken the record.
         if let (Some(before), Some(proof)) = (self.remove(&flow), &mut record.proof)
-            && let Some(earlier) = before.proof.filter(|earlier| earlier.key == proof.key)
+            && let Some(earlier) = before.record.proof.filter(|earlier| earlier.key == proof.key)
             && earlier.last.len > proof.last.len
         {
             proof.last = earlier.last;
         }
-        self.cost += record.cost();
+        self.insert(record, None)
+    }
+
+    fn insert(&mut self, record: Record, held: Option<Held>) -> Vec<Flow> {
+        let flow = record.flow;
+        let kept = Kept { record, held, age: self.next, gone: false, standing: Standing::Waiting };
+        self.cost += kept.cost();
         self.by_age.insert(self.next, flow);
-        self.by_flow.insert(flow, Kept { record, age: self.next, gone: false, standing: Standing::Waiting });
+        self.by_flow.insert(flow, kept);
         self.next += 1;
         let mut gone = Vec::new();
         while self.cost > self.budget
@@ -112,6 +141,55 @@ impl Estate {
             gone.push(oldest);
         }
         gone
+    }
+
+    /// Begins to keep a response over TLS; the answer, and the flows of those that give way.
+    pub fn begin(
+        &mut self,
+        (set, is_only): (SetId, bool),
+        record: Record,
+        secret: Secret,
+        records: Records,
+    ) -> (Answer, Vec<Flow>) {
+        let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
+        let end = records.end();
+        let (replica, left) = match known {
+            None => (Replica::new(set, records, is_only), None),
+            Some(held) => match held.replica.begin(set, records, is_only) {
+                Ok(left) => (held.replica.clone(), Some(left)),
+                Err(Refused) => return (Answer::Refused(set), Vec::new()),
+            },
+        };
+        self.remove(&record.flow);
+        let gone = self.insert(record, Some(Held { secret, replica }));
+        (Answer::Known { set, end, left }, gone)
+    }
+
+    /// Answers what is asked about a response over TLS. [`begin`](Self::begin) is for [`Ask::Begin`].
+    pub fn answer(&mut self, flow: &Flow, origin: u32, ask: Ask) -> Answer {
+        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set) | Ask::Promise(set, _)) = ask;
+        let known = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
+        let Some(kept) = known else { return Answer::Refused(set) };
+        let before = kept.cost();
+        let Some(Held { replica, .. }) = &mut kept.held else { return Answer::Refused(set) };
+        let answered = match ask {
+            Ask::Begin { .. } => Err(Refused),
+            Ask::Add { is_only, has, first, sealed, .. } => replica.add(set, first, &sealed).map(|end| {
+                replica.forget_before(has);
+                if is_only {
+                    replica.is_only();
+                }
+                Answer::Known { set, end, left: None }
+            }),
+            Ask::Leave(_) => replica.check(set).map(|()| Answer::Left(set)),
+            Ask::Promise(_, by) => replica.promise(set, by).map(|promise| Answer::Promised(set, by, promise)),
+        };
+        kept.record.seq = replica.records().seq;
+        self.cost = self.cost - before + kept.cost();
+        if let Ok(Answer::Left(_)) = answered {
+            self.remove(flow);
+        }
+        answered.unwrap_or(Answer::Refused(set))
     }
 
     /// Whether there is a record of the flow.
@@ -164,19 +242,19 @@ impl Estate {
     }
 
     /// Takes the response of a flow that this node has got.
-    pub fn take(&mut self, flow: &Flow) -> Option<Record> {
-        self.remove(flow)
+    pub fn take(&mut self, flow: &Flow) -> Option<(Record, Option<Held>)> {
+        self.remove(flow).map(|kept| (kept.record, kept.held))
     }
 
     fn kept(&mut self, flow: &Flow, origin: u32) -> Option<&mut Kept> {
         self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin)
     }
 
-    fn remove(&mut self, flow: &Flow) -> Option<Record> {
+    fn remove(&mut self, flow: &Flow) -> Option<Kept> {
         let kept = self.by_flow.remove(flow)?;
         self.by_age.remove(&kept.age);
-        self.cost -= kept.record.cost();
-        Some(kept.record)
+        self.cost -= kept.cost();
+        Some(kept)
     }
 
     /// The responses to be offered now: their nodes are dead, or have left them to their heirs, and all heirs before this one
@@ -200,7 +278,7 @@ impl Estate {
                 }
             };
             kept.standing = Standing::Offered { first, last: now };
-            Some(Offer { record: &kept.record, gone: kept.gone })
+            Some(Offer { record: &kept.record, gone: kept.gone, over_tls: kept.held.is_some() })
         });
         due.collect()
     }
@@ -262,7 +340,7 @@ mod tests {
         for (origin, len) in [(1, 90), (1, 120), (7, 150), (1, 110)] {
             estate.note(&flow, origin, Fingerprint { len, value: len });
         }
-        let last = |estate: &mut Estate| estate.take(&flow).unwrap().proof.unwrap().last.len;
+        let last = |estate: &mut Estate| estate.take(&flow).unwrap().0.proof.unwrap().last.len;
         let again = |len, key| Record {
             proof: Some(Proof { key, last: Fingerprint { len, value: len } }),
             ..record(1, "n1", &["n2"])

@@ -8,16 +8,22 @@
 mod estate;
 mod fingerprint;
 mod insurable;
+mod quorum;
 mod record;
 mod repeat;
 mod repeatable;
 mod response;
 mod rest;
+mod source;
 
-pub use estate::{Estate, Offer};
+pub use estate::{Estate, Held, Offer};
 pub use fingerprint::{Fingerprint, Key, Running};
 pub use insurable::{Insurable, Mismatch, Uninsured};
-pub use record::{Flow, Message, Proof, Record, Resumable};
+pub use quorum::{
+    Ballot, Owner, Place, Promise, Quorums, Records, Refused, Replica, Sealed, SetId, TakeOver,
+};
+pub use record::{Answer, Ask, Flow, Message, Proof, Record, Resumable, Secret};
 pub use repeat::{Progress, Repetition, repeat};
 pub use repeatable::{Difference, Repeatable};
 pub use rest::{Failure, Rest, send_rest};
+pub use source::Source;

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::fingerprint::{Fingerprint, Key};
 use crate::insurable::{Insurable, Uninsured};
+use crate::quorum::{Ballot, Promise, Records, Sealed, SetId};
 use crate::repeatable::Repeatable;
 
 /// A client's connection.
@@ -119,6 +121,77 @@ impl Record {
     }
 }
 
+/// What it takes to go on with a response over TLS. It is as secret as the connection, and is sent encrypted only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret {
+    /// Name of the service.
+    pub service: String,
+    /// The state of the connection, in the form in which connections move.
+    pub state: Zeroizing<Vec<u8>>,
+}
+
+/// Without keys.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+/// A message about a response over TLS, to one of its heirs; each has an [`Answer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// The response is under way, and may have been sent up to these records.
+    Begin {
+        /// The set of heirs.
+        set: SetId,
+        /// There has been no earlier set, or nobody can take over by one.
+        is_only: bool,
+        /// What is not secret.
+        record: Box<Record>,
+        /// See [`Secret`].
+        secret: Box<Secret>,
+        /// The records that the client may lack.
+        records: Records,
+    },
+    /// More records may go out.
+    Add {
+        /// The set of heirs.
+        set: SetId,
+        /// Nobody can take over by an earlier set any more.
+        is_only: bool,
+        /// Number before which the client has all records.
+        has: u64,
+        /// Number of the first one.
+        first: u64,
+        /// They themselves.
+        sealed: Vec<Sealed>,
+    },
+    /// The set ends.
+    Leave(SetId),
+    /// One of the set is about to take over.
+    Promise(SetId, Ballot),
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The heir knows all records of the set before a number.
+    Known {
+        /// The set.
+        set: SetId,
+        /// The number.
+        end: u64,
+        /// The set that the heir has left for this one.
+        left: Option<SetId>,
+    },
+    /// The heir has left the set.
+    Left(SetId),
+    /// The heir hears of no earlier owner any more.
+    Promised(SetId, Ballot, Promise),
+    /// The heir does not know the set any more, or it has promised something else.
+    Refused(SetId),
+}
+
 /// A message of a node to one of its heirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -132,4 +205,6 @@ pub enum Message {
     Bequeathed(Flow, u32),
     /// The response on the connection with this origin has gone on at the node that says so, by this adoption.
     Taken(Flow, u32, u32),
+    /// About the response over TLS on the connection with this origin.
+    Ask(Flow, u32, Ask),
 }

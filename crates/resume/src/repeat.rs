@@ -3,17 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 
-use switchback_http::framing::{self, Followed};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::fingerprint::{Fingerprint, Key, Running};
 use crate::repeatable::{Difference, Repeatable};
-use crate::rest::{Failure, STALLED, ask};
+use crate::rest::{Failure, STALLED};
+use crate::source::Source;
 
-/// Bytes that are read at once.
-const AT_ONCE: usize = 256 << 10;
 /// Bytes that are kept until they have proven to be those of the first response: more than a client's window.
 const UNPROVEN_MAX: u64 = 64 << 20;
 
@@ -52,11 +50,11 @@ pub async fn repeat(
     repetition: Repetition<'_>,
     progress: &mut impl Progress,
 ) -> Result<(), Failure> {
-    let Repetition { repeatable, offset, key, last, .. } = repetition;
+    let Repetition { repeatable, request, offset, key, last } = repetition;
     if last.len < offset || last.len - offset > UNPROVEN_MAX {
         return Err(Failure::Unproven);
     }
-    let mut again = Again::ask(server, repetition).await?;
+    let mut again = Source::again(TcpStream::connect(server), repeatable, request).await?;
     let mut has = Running::new(key);
     while has.len() < offset {
         let piece = again.next(offset - has.len()).await?;
@@ -92,55 +90,9 @@ pub async fn repeat(
     }
 }
 
-/// The server's answer.
-struct Again {
-    server: TcpStream,
-    framing: framing::Framing,
-    /// What has come and is not taken yet.
-    come: Vec<u8>,
-}
-
-impl Again {
-    async fn ask(server: SocketAddr, repetition: Repetition<'_>) -> Result<Self, Failure> {
-        let Repetition { repeatable, request, .. } = repetition;
-        let request = repeatable.ask(request).ok_or(Failure::Unproven)?;
-        let accept = |answer: &[u8]| repeatable.accept(answer).map_err(Failure::Difference);
-        let (server, come) = ask(server, &request, accept).await?;
-        Ok(Again { server, framing: repeatable.framing(), come })
-    }
-
-    /// Whether the body is over.
-    fn is_over(&self) -> bool {
-        self.framing.is_between_messages()
-    }
-
-    /// The next bytes of the body, at most `limit` of them, and at least one.
-    async fn next(&mut self, limit: u64) -> Result<Vec<u8>, Failure> {
-        if self.is_over() {
-            // The first response was longer.
-            return Err(Failure::Difference(Difference::Content));
-        }
-        if self.come.is_empty() {
-            self.come.reserve(AT_ONCE);
-            let read = timeout(STALLED, self.server.read_buf(&mut self.come)).await;
-            if read.map_err(|_| Failure::Stalled)?.map_err(Failure::Server)? == 0 {
-                return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
-            }
-        }
-        let len = self.come.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
-        let rest = self.come.split_off(len);
-        let mut piece = std::mem::replace(&mut self.come, rest);
-        match framing::responses().follow(&mut self.framing, &piece, false) {
-            Followed::More => {}
-            Followed::Ends(len) => piece.truncate(len),
-            Followed::Rejected(..) | Followed::Lost => return Err(Failure::Difference(Difference::NotHttp)),
-        }
-        Ok(piece)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     use super::*;

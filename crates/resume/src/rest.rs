@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::fcntl::{OFlag, SpliceFFlags, splice};
 use nix::unistd::pipe2;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -98,7 +98,7 @@ pub async fn send_rest(
 ) -> Result<(), Failure> {
     let Some(request) = rest.insurable.ask(rest.request, rest.offset) else { return Ok(()) };
     let accept = |answer: &[u8]| rest.insurable.accept(answer, rest.offset).map_err(Failure::Mismatch);
-    let (mut stream, begun) = ask(server, &request, accept).await?;
+    let (mut stream, begun) = ask(TcpStream::connect(server), &request, accept).await?;
     let len = rest.insurable.body_len() - rest.offset;
     let begun = &begun[..begun.len().min(usize::try_from(len).unwrap_or(usize::MAX))];
     let written =
@@ -118,13 +118,13 @@ pub async fn send_rest(
 
 /// Asks a server. `accept` reads the head of the answer: its length, or None if it is not whole. The connection, and what has
 /// come behind the head.
-pub(crate) async fn ask(
-    server: SocketAddr,
+pub(crate) async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
+    connect: impl Future<Output = io::Result<S>>,
     request: &[u8],
     accept: impl Fn(&[u8]) -> Result<Option<usize>, Failure>,
-) -> Result<(TcpStream, Vec<u8>), Failure> {
+) -> Result<(S, Vec<u8>), Failure> {
     let asking = async {
-        let mut stream = TcpStream::connect(server).await.map_err(Failure::Server)?;
+        let mut stream = connect.await.map_err(Failure::Server)?;
         stream.write_all(request).await.map_err(Failure::Server)?;
         let mut answer = Vec::new();
         loop {

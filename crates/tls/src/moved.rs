@@ -57,23 +57,27 @@ impl MovedHalf {
 impl Session {
     /// Gives the connection up here, for another node. The bytes in [`outgoing`](Session::outgoing) must have
     /// been sent: the bytes are numbered, and the other node goes on with the next number.
-    pub fn give_up(mut self) -> Result<Moved, Error> {
-        let State::Open(mut records) = std::mem::replace(&mut self.state, State::Failed) else {
-            return Err(Error::Internal);
-        };
-        let write = records.write.take().filter(|write| !write.by_kernel).ok_or(Error::Internal)?;
+    pub fn give_up(self) -> Result<Moved, Error> {
         if !self.outgoing.is_empty() {
             return Err(Error::Internal);
         }
-        let Facts { protocol, server_name, resumed } = std::mem::take(&mut self.facts);
-        Ok(Moved {
+        self.copy().ok_or(Error::Internal)
+    }
+
+    /// The connection as it is now, for another node in case that this one dies. None before the end of the handshake, and
+    /// while another node or the kernel encrypts.
+    pub fn copy(&self) -> Option<Moved> {
+        let State::Open(records) = &self.state else { return None };
+        let write = records.write.as_ref().filter(|write| !write.by_kernel)?;
+        let Facts { protocol, server_name, resumed } = self.facts.clone();
+        Some(Moved {
             version: records.version as u8,
             read: MovedHalf::of(&records.read),
             write: MovedHalf::of(&write.half),
             read_closed: records.read_closed,
             write_closed: records.write_closed,
-            message: Zeroizing::new(records.message),
-            incoming: std::mem::take(&mut self.incoming),
+            message: Zeroizing::new(records.message.clone()),
+            incoming: self.incoming.clone(),
             data: Zeroizing::new(self.data().to_vec()),
             protocol,
             server_name,

@@ -25,6 +25,16 @@ impl Sealer {
         Sealer { version, half, by_kernel: false }
     }
 
+    /// Bytes of a record besides its plaintext.
+    pub(crate) fn overhead(&self) -> usize {
+        HEADER
+            + TAG
+            + match self.version {
+                Version::Tls13 => 1,
+                Version::Tls12 => self.half.cipher.explicit_nonce_len(),
+            }
+    }
+
     /// Puts data behind `out`, in as many records as it takes.
     pub fn data(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         for piece in data.chunks(DATA_MAX) {

@@ -281,7 +281,15 @@ impl Session {
         }
     }
 
-    /// The kernel has encrypted the last record, and this is the number of the next.
+    /// Number of the next record, and the bytes that it has besides its plaintext; None while another node or the kernel
+    /// encrypts.
+    pub fn next_record(&self) -> Option<(u64, usize)> {
+        let State::Open(records) = &self.state else { return None };
+        let sealer = records.write.as_ref().filter(|sealer| !sealer.by_kernel)?;
+        Some((sealer.half.sequence, sealer.overhead()))
+    }
+
+    /// The last record was not encrypted here, and this is the number of the next.
     pub fn seal_here(&mut self, sequence: u64) {
         if let State::Open(records) = &mut self.state
             && let Some(sealer) = &mut records.write

@@ -244,7 +244,8 @@ struct sb_insured {
         __u8 keeps;         /* as in sb_owned */
         __u8 served;        /* from the program: the client has all of it */
         __u8 fingerprinted; /* the agent gives `fingerprints` what the client has before it sends anything */
-        __u8 reserved[3];
+        __u8 over_tls;      /* the agent encrypts: nothing is known here of where the response begins and ends */
+        __u8 reserved[2];
 };
 
 #define SB_INSURED_UNKNOWN (1ULL << 62)
@@ -255,7 +256,9 @@ struct sb_insured {
 /* Who can go on with a response of this node, from the agent. */
 struct sb_heirs {
         __u32 origin;
-        __u32 count; /* of those that get fingerprints */
+        __u8 count;    /* of those that get fingerprints */
+        __u8 over_tls; /* the agent encrypts the response */
+        __u8 reserved[2];
         __u8 addresses[SB_HEIRS][16];
 };
 

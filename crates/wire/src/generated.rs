@@ -774,13 +774,16 @@ pub struct sb_insured {
     pub keeps: __u8,
     pub served: __u8,
     pub fingerprinted: __u8,
-    pub reserved: [__u8; 3usize],
+    pub over_tls: __u8,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_heirs {
     pub origin: __u32,
-    pub count: __u32,
+    pub count: __u8,
+    pub over_tls: __u8,
+    pub reserved: [__u8; 2usize],
     pub addresses: [[__u8; 16usize]; 2usize],
 }
 #[repr(C)]

@@ -175,9 +175,30 @@ impl Mistakes {
                 reached.entry(pool.get_ref()).or_insert(service.name.get_ref());
             }
         }
+        self.resume_over_tls(file, pools);
         for (file, pool) in file.pool.iter().zip(pools) {
             if let (Some(service), Some(pool)) = (reached.get(file.name.get_ref().as_str()), pool) {
                 self.pool_over_tls(file, pool, service);
+            }
+        }
+    }
+
+    /// What the kernel encrypts goes out before anybody knows it.
+    fn resume_over_tls(&mut self, file: &raw::File, pools: &[Option<Pool>]) {
+        let resumed = |name: &str| {
+            let is_it = |pool: &&Pool| pool.name == name && pool.resume != Resume::Off;
+            pools.iter().flatten().find(is_it)
+        };
+        for service in &file.service {
+            let ktls = service.tls.as_ref().and_then(|tls| tls.ktls.as_ref());
+            let Some(place) = ktls.filter(|ktls| *ktls.get_ref()) else { continue };
+            let names = service.route.iter().filter_map(|route| route.get_ref().pool.as_ref());
+            if let Some(pool) = names.into_iter().find_map(|name| resumed(name.get_ref())) {
+                let what = format!(
+                    "ktls with pool {:?}, which has resume \"{}\", allowed is false, or leave the line out",
+                    pool.name, pool.resume
+                );
+                self.at(place, what);
             }
         }
     }
@@ -197,10 +218,6 @@ impl Mistakes {
         }
         if let Some(place) = &file.delegate {
             self.at(place, format!("delegate {whose}, leave the line out"));
-        }
-        if let (Some(place), true) = (&file.resume, pool.resume != Resume::Off) {
-            let off = Resume::Off;
-            self.at(place, format!("resume \"{}\" {whose}, allowed is resume \"{off}\"", pool.resume));
         }
         let (Some(file), Some(persistence)) = (&file.persistence, &pool.persistence) else { return };
         match (&persistence.mode, &file.hash) {

@@ -9,6 +9,7 @@ mod proxies;
 mod system;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
@@ -110,16 +111,16 @@ fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) port: u16,
-    /// Number of nodes, the lab's first ones.
-    pub(super) nodes: usize,
+    /// Its nodes in the lab.
+    pub(super) nodes: Range<usize>,
     /// Additional lines of TOML in the pool's table.
     pub(super) pool: String,
 }
 
 impl Service {
-    /// A service that gives its connections to the nodes in turn.
+    /// A service that gives its connections to the lab's first nodes in turn.
     pub(super) fn new(port: u16, nodes: usize) -> Service {
-        Service { port, nodes, pool: String::new() }
+        Service { port, nodes: 0..nodes, pool: String::new() }
     }
 }
 
@@ -127,7 +128,7 @@ impl Service {
 pub(super) fn config(services: &[Service]) -> String {
     let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
     for Service { port, nodes, pool } in services {
-        let names: Vec<String> = (0..*nodes).map(|index| format!("\"node{index}\"")).collect();
+        let names: Vec<String> = nodes.clone().map(|index| format!("\"node{index}\"")).collect();
         let names = names.join(", ");
         text += &format!(
             "[[pool]]\nname = \"p{port}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n{pool}\n\

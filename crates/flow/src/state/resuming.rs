@@ -202,7 +202,10 @@ impl Resuming {
             last => last.successor(world.rank().number),
         };
         connection.entry.node = self.heir;
-        connection.entry.mode = Mode::AtNode(Stream::Resumed);
+        connection.entry.mode = Mode::AtNode(match self.before.is_tunnel() {
+            true => Stream::Tunnel,
+            false => Stream::Resumed,
+        });
         connection.entry.generation = last.next_attempt();
         connection.entry.mark.requests = Wrapping(1);
         connection.entry.mark.begins = next;

@@ -4,21 +4,23 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use switchback_resume::{Fingerprint, Flow, Message, Record};
-use switchback_tls::endpoint::{Peer, Peers, Stream, say};
+use switchback_resume::{Answer, Fingerprint, Flow, Message, Record};
+use switchback_tls::endpoint::{Peer, Peers, Stream, hear, say};
 use switchback_wire::sb_told_fingerprint;
+use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::{Insurance, lock};
 
-/// Heirs of a response.
-const HEIRS: usize = 2;
+/// Heirs of a response, and of one over TLS.
+pub(super) const HEIRS: usize = 2;
+pub(super) const HEIRS_OVER_TLS: usize = 3;
 /// Messages that wait for a node. One that does not keep up is told of less.
 const WAITING: usize = 4096;
 /// Flows taken from one node that are remembered.
@@ -119,19 +121,32 @@ impl Taken {
 pub(super) struct Heirs {
     lines: HashMap<String, Line>,
     /// Those that could be reached when heirs were looked for last, and the nodes that were dead.
-    seen: (Vec<String>, HashSet<u32>),
+    seen: (Vec<(String, u64)>, HashSet<u32>),
 }
 
 struct Line {
     address: SocketAddr,
     queue: Sender<Message>,
-    is_open: Arc<AtomicBool>,
+    connection: Arc<Connection>,
     task: JoinHandle<()>,
 }
 
-impl Line {
-    fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+/// The connection of a line, by its number; 0: there is none.
+#[derive(Default)]
+struct Connection(AtomicU64);
+
+impl Connection {
+    fn number(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|number| *number > 0)
+    }
+
+    fn begin(&self) {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        self.0.store(NUMBERS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -139,7 +154,7 @@ impl Line {
 pub(super) struct Far {
     name: String,
     queue: Receiver<Message>,
-    is_open: Arc<AtomicBool>,
+    connection: Arc<Connection>,
 }
 
 impl Heirs {
@@ -156,16 +171,17 @@ impl Heirs {
                 continue;
             }
             let (queue, far) = channel(WAITING);
-            let is_open = Arc::<AtomicBool>::default();
-            let task = begin(address, Far { name: name.clone(), queue: far, is_open: Arc::clone(&is_open) });
-            self.lines.insert(name, Line { address, queue, is_open, task });
+            let connection = Arc::<Connection>::default();
+            let far = Far { name: name.clone(), queue: far, connection: Arc::clone(&connection) };
+            self.lines.insert(name, Line { address, queue, connection, task: begin(address, far) });
         }
     }
 
     /// Whether other nodes can be reached than when this was asked last.
     pub(super) fn have_changed(&mut self, dead: &HashSet<u32>) -> bool {
-        let open = self.lines.iter().filter(|(_, line)| line.is_open()).map(|(name, _)| name.clone());
-        let mut open: Vec<String> = open.collect();
+        let open =
+            self.lines.iter().filter_map(|(name, line)| Some((name.clone(), line.connection.number()?)));
+        let mut open: Vec<(String, u64)> = open.collect();
         open.sort();
         let now = (open, dead.clone());
         let has_changed = now != self.seen;
@@ -173,19 +189,25 @@ impl Heirs {
         has_changed
     }
 
-    /// Two of these nodes that can be reached: those that are heirs already, and others by a hash of the flow.
+    /// The number of the connection to a node.
+    pub(super) fn connection(&self, name: &str) -> Option<u64> {
+        self.lines.get(name)?.connection.number()
+    }
+
+    /// So many of these nodes that can be reached: those that are heirs already, and others by a hash of the flow.
     pub(super) fn choose<'a>(
         &self,
         flow: Flow,
+        most: usize,
         mut heirs: Vec<String>,
         peers: impl Iterator<Item = &'a Peer>,
     ) -> Vec<String> {
-        let is_open = |peer: &&Peer| self.lines.get(&peer.name).is_some_and(Line::is_open);
+        let is_open = |peer: &&Peer| self.connection(&peer.name).is_some();
         let mut open: Vec<&str> = peers.filter(is_open).map(|peer| peer.name.as_str()).collect();
         heirs.retain(|heir| open.contains(&heir.as_str()));
         open.retain(|name| !heirs.iter().any(|heir| heir == name));
         open.sort_by_key(|name| FixedState::default().hash_one((flow, name)));
-        let missing = HEIRS.saturating_sub(heirs.len());
+        let missing = most.saturating_sub(heirs.len());
         heirs.extend(open.into_iter().take(missing).map(str::to_owned));
         heirs
     }
@@ -195,8 +217,15 @@ impl Heirs {
         for line in heirs.iter().filter_map(|name| self.lines.get(name)) {
             // A node that does not keep up, or cannot be reached now, is told all there is when it can be reached again.
             if line.queue.try_send(message.clone()).is_err() {
-                line.is_open.store(false, Ordering::Relaxed);
+                line.connection.end();
             }
+        }
+    }
+
+    /// Tells a node by this connection to it; nothing, if there is another one.
+    pub(super) fn say_by(&self, name: &str, connection: u64, message: Message) {
+        if self.connection(name) == Some(connection) {
+            self.say(&[name.to_owned()], &message);
         }
     }
 }
@@ -205,38 +234,54 @@ impl Heirs {
 pub(super) async fn tell(node: SocketAddr, peers: Arc<Peers>, mut far: Far, insurance: Insurance) {
     loop {
         if let Ok(channel) = peers.insure_at(node).await {
-            far.is_open.store(true, Ordering::Relaxed);
+            let (mut from, mut to) = split(channel);
+            let name = far.name.clone();
             // What ends it is seen at the next attempt.
-            let _ = tell_over(channel, &mut far, &insurance).await;
-            far.is_open.store(false, Ordering::Relaxed);
+            let _ = tokio::select! {
+                ended = tell_over(&mut to, &mut far, &insurance) => ended,
+                ended = hear_answers(&mut from, &name, &insurance) => ended,
+            };
+            far.connection.end();
         }
         sleep(RETRY).await;
     }
 }
 
 async fn tell_over(
-    mut channel: Box<dyn Stream>,
+    channel: &mut WriteHalf<Box<dyn Stream>>,
     far: &mut Far,
     insurance: &Insurance,
 ) -> std::io::Result<()> {
     // All there is to tell is among the records.
     while far.queue.try_recv().is_ok() {}
+    far.connection.begin();
     let records = lock(&insurance.0.own).of_heir(&far.name);
     for record in records {
-        say(&mut channel, &Message::Insure(record)).await?;
+        say(channel, &Message::Insure(record)).await?;
     }
     let taken = lock(&insurance.0.taken).of(&far.name);
     for message in taken {
-        say(&mut channel, &message).await?;
+        say(channel, &message).await?;
     }
     while let Some(message) = far.queue.recv().await {
-        say(&mut channel, &message).await?;
-        if !far.is_open.load(Ordering::Relaxed) {
+        say(channel, &message).await?;
+        if far.connection.number().is_none() {
             // A message has been left out.
             break;
         }
     }
     Ok(())
+}
+
+async fn hear_answers(
+    channel: &mut ReadHalf<Box<dyn Stream>>,
+    name: &str,
+    insurance: &Insurance,
+) -> std::io::Result<()> {
+    loop {
+        let (flow, origin, answer) = hear::<(Flow, u32, Answer)>(channel).await?;
+        insurance.0.policies.hear(name, (flow, origin), answer);
+    }
 }
 
 /// Hears what other nodes' programs tell, without end.

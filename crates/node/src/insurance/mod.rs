@@ -6,6 +6,7 @@
 //! by the agent ([`resumed`]).
 
 mod heirs;
+mod policies;
 mod resumed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,15 +23,19 @@ use nix::libc;
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use siphasher::sip::SipHasher24;
 use switchback_config::{Action, Resume};
+use switchback_http::framing::Framing;
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{
-    Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Proof, Record, Running, Uninsured,
+    Answer, Ask, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record, Running,
+    Uninsured,
 };
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::ResumeStatus;
-use switchback_tls::endpoint::{Endpoint, Insurer, Peer, Stream, hear};
-use switchback_wire::flow_state::{FlowState, Handshake};
+use switchback_tls::endpoint::{
+    Addresses, Endpoint, InsuredResponse, Insurer, Numbers, Peer, Policy, Stream, hear, say,
+};
+use switchback_wire::flow_state::{self, FlowState, Handshake};
 use switchback_wire::generation::Generation;
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment};
@@ -44,7 +49,8 @@ use switchback_wire::{
 use crate::plan::Plan;
 use crate::programs::Programs;
 use crate::signer::Signer;
-use heirs::{Heirs, Own, Taken};
+use heirs::{HEIRS, Heirs, Own, Taken};
+use policies::Policies;
 
 /// Memory of other nodes' records, and of this node's own, in bytes each.
 const BUDGET: usize = 64 << 20;
@@ -67,6 +73,7 @@ struct Inner {
     own: Mutex<Own>,
     heirs: Mutex<Heirs>,
     taken: Mutex<Taken>,
+    policies: Policies,
     /// Nodes that a switch has called dead lately, by the hash of their name.
     dead: Mutex<HashSet<u32>>,
     pools: RwLock<Arc<Pools>>,
@@ -108,7 +115,7 @@ struct Insuring {
 impl Pools {
     fn of(plan: &Plan) -> Self {
         let cluster = &plan.cluster;
-        let services = cluster.services.iter().filter(|service| service.tls.is_none()).flat_map(|service| {
+        let services = cluster.services.iter().flat_map(|service| {
             let routes = Arc::new(Routes::new(service.routes.clone()));
             service.listen.iter().map(move |vip| (*vip, Arc::clone(&routes)))
         });
@@ -207,6 +214,7 @@ impl Insurance {
             own: Mutex::new(Own::new(BUDGET)),
             heirs: Mutex::default(),
             taken: Mutex::default(),
+            policies: Policies::default(),
             dead: Mutex::default(),
             pools: RwLock::new(Arc::new(Pools::of(plan))),
             insured: programs.insured()?,
@@ -225,7 +233,7 @@ impl Insurance {
         let Listeners { v4, v6, fingerprints } = listeners;
         endpoint.spawn(heirs::hear_fingerprints(fingerprints, self.clone()));
         for listener in [Some(v4), v6].into_iter().flatten() {
-            endpoint.spawn(resumed::accept(listener, self.clone()));
+            endpoint.spawn(resumed::accept(listener, self.clone(), endpoint.resumer()));
         }
     }
 
@@ -303,7 +311,7 @@ impl Insurance {
             // One that could not go on before cannot now, as far as is known.
             let may_be =
                 |peer: &&Peer| !dead.contains(&pool_id(&peer.name)) && !record.past.contains(&peer.name);
-            heirs.choose(record.flow, before.clone(), peers.iter().filter(may_be))
+            heirs.choose(record.flow, HEIRS, before.clone(), peers.iter().filter(may_be))
         };
         let key = wire(&record.flow);
         // Without an entry the client hears of the server's end.
@@ -392,6 +400,7 @@ impl Insurance {
         if !lock(&self.0.heirs).have_changed(&dead) {
             return;
         }
+        self.0.policies.keep_heirs();
         let records = lock(&self.0.own).all();
         for mut record in records {
             let before = record.heirs.clone();
@@ -441,6 +450,10 @@ impl Insurance {
         let served: Vec<Record> = served.into_iter().map(|offer| offer.record.clone()).collect();
         let mut packets = Vec::new();
         for offer in open {
+            if offer.over_tls {
+                // Sequence numbers wrap.
+                self.tell_program(offer.record, true);
+            }
             for switch in switches.iter().filter(|switch| signer.can_reach(**switch)) {
                 packets.extend(offer_to(*switch, &offer, signer).map(|packet| (*switch, packet)));
             }
@@ -459,26 +472,11 @@ impl Insurance {
         insured.is_some_and(|known| known.origin == record.origin && known.served != 0)
     }
 
-    /// Keeps what another node says of its responses.
-    fn hear(&self, message: Message) {
+    /// Keeps what another node says of its responses; the answer, if it waits for one.
+    fn hear(&self, message: Message) -> Option<(Flow, u32, Answer)> {
         match message {
             Message::Insure(record) => {
-                let Ok(resumable) = record.resumable() else { return };
-                let insured = sb_insured {
-                    origin: record.origin,
-                    next: record.next,
-                    seq: record.seq,
-                    head_bytes: resumable.head_len() as u32,
-                    sent: record.sent,
-                    bytes: resumable.whole_len().unwrap_or(SB_INSURED_UNKNOWN),
-                    status: resumable.status(),
-                    keeps: record.keeps.into(),
-                    fingerprinted: record.proof.is_some().into(),
-                    ..Default::default()
-                };
-                let key = wire(&record.flow);
-                // A program that cannot be told refuses the flow.
-                let _ = self.0.insured.update(bytes_of(&key), bytes_of(&insured), MapFlags::ANY);
+                self.tell_program(&record, false);
                 let gone = lock(&self.0.estate).keep(record);
                 gone.iter().for_each(|flow| self.forget(flow));
             }
@@ -490,7 +488,48 @@ impl Insurance {
             }
             Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
             Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
+            Message::Ask(flow, origin, Ask::Begin { set, is_only, record, secret, records }) => {
+                let mut estate = lock(&self.0.estate);
+                let (answer, gone) = estate.begin((set, is_only), (*record).clone(), *secret, records);
+                if matches!(answer, Answer::Known { .. }) {
+                    self.tell_program(&record, true);
+                }
+                gone.iter().for_each(|flow| self.forget(flow));
+                return Some((flow, origin, answer));
+            }
+            Message::Ask(flow, origin, ask) => {
+                let answer = lock(&self.0.estate).answer(&flow, origin, ask);
+                if matches!(answer, Answer::Left(_)) {
+                    self.forget(&flow);
+                }
+                return Some((flow, origin, answer));
+            }
         }
+        None
+    }
+
+    /// Has the program accept a flow to go on with its response. A program that cannot be told refuses the flow.
+    fn tell_program(&self, record: &Record, over_tls: bool) {
+        let Ok(resumable) = record.resumable() else { return };
+        // Where a response over TLS ends, only the agent knows.
+        let (head_bytes, bytes) = match over_tls {
+            true => (0, None),
+            false => (resumable.head_len() as u32, resumable.whole_len()),
+        };
+        let insured = sb_insured {
+            origin: record.origin,
+            next: record.next,
+            seq: record.seq,
+            head_bytes,
+            sent: record.sent,
+            bytes: bytes.unwrap_or(SB_INSURED_UNKNOWN),
+            status: resumable.status(),
+            keeps: record.keeps.into(),
+            fingerprinted: (record.proof.is_some() && !over_tls).into(),
+            over_tls: over_tls.into(),
+            ..Default::default()
+        };
+        let _ = self.0.insured.update(bytes_of(&wire(&record.flow)), bytes_of(&insured), MapFlags::ANY);
     }
 
     /// The program goes on from here with the fingerprint of a response that the agent sends.
@@ -536,6 +575,7 @@ impl Insurance {
             let silent = sb_owned { state, reason, generation, ..owned };
             // The flow may have ended meanwhile.
             let _ = self.0.owned.update(bytes_of(&wire(flow)), bytes_of(&silent), MapFlags::EXIST);
+            self.0.policies.lose(&(*flow, origin));
         }
     }
 
@@ -573,7 +613,7 @@ impl Insurance {
         };
         ResumeStatus {
             insured: counts.insured,
-            under_way: own.insured() as u64,
+            under_way: (own.insured() + self.0.policies.len()) as u64,
             uninsured: by_name(&counts.uninsured),
             kept: estate.len() as u64,
             kept_bytes: estate.cost() as u64,
@@ -589,9 +629,35 @@ impl Insurer for Insurance {
         Box::pin(async move {
             // The other side ends the connection, or its machine does.
             while let Ok(message) = hear::<Message>(&mut channel).await {
-                self.hear(message);
+                if let Some(answer) = self.hear(message)
+                    && say(&mut channel, &answer).await.is_err()
+                {
+                    return;
+                }
             }
         })
+    }
+
+    fn numbers(&self, (client, vip): Addresses) -> Option<Numbers> {
+        let owned = self.owned(&Flow { client, vip })?;
+        Some(Numbers { client: owned.asked, server: owned.followed })
+    }
+
+    fn insure(&self, response: InsuredResponse, owner: Owner) -> Option<Arc<dyn Policy>> {
+        let insured = self.insure_over_tls(response, owner);
+        insured.map_err(|why| self.is_uninsurable(why)).ok()
+    }
+
+    fn is_uninsurable(&self, why: &'static str) {
+        *lock(&self.0.counts).uninsured.entry(why).or_default() += 1;
+    }
+
+    fn has_gone_on(&self, result: &std::result::Result<(), Failure>) {
+        let mut counts = lock(&self.0.counts);
+        match result {
+            Ok(()) => counts.resumed += 1,
+            Err(failure) => *counts.failed.entry(failure.name()).or_default() += 1,
+        }
     }
 }
 
@@ -648,12 +714,14 @@ pub(crate) fn tag_of(told: &sb_told_fingerprint, key: Key) -> [u8; 8] {
 
 /// RESUME for a switch.
 fn offer_to(switch: IpAddr, offer: &Offer<'_>, signer: &Signer) -> Option<Vec<u8>> {
-    let Offer { record, gone } = *offer;
+    let Offer { record, gone, over_tls } = *offer;
+    let reads = if over_tls { flow_state::Stream::Tunnel } else { flow_state::Stream::Requests };
     let handshake = Handshake { mss: record.mss, options: record.options, wscale: record.wscale };
     let state = FlowState {
         handshake,
         requests: record.requests,
         generation: Generation::from_number(record.generation),
+        at_mark: Some((reads, Framing::default())),
         ..FlowState::at(Seq(record.origin), Seq(record.next))
     };
     let has = Seq(record.seq);

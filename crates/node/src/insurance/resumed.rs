@@ -9,11 +9,13 @@ use log::{debug, info};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use switchback_resume::{
-    Failure, Flow, Progress, Proof, Record, Repetition, Rest, Resumable, Running, repeat, send_rest,
+    Answer, Ask, Failure, Flow, Held, Message, Owner, Progress, Proof, Record, Repetition, Replica, Rest,
+    Resumable, Running, Secret, TakeOver, repeat, send_rest,
 };
+use switchback_tls::endpoint::{InsuredResponse, Insurer, Resumer, Snapshot};
 use switchback_wire::sb_owned;
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Insurance, lock};
 
@@ -22,9 +24,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes after which heirs are told anew where the response is: sequence numbers wrap.
 const TOLD_AGAIN: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(100);
+/// Interval at which other heirs are asked for their promises, and the time that they may take.
+const ASKED_AGAIN: Duration = Duration::from_millis(200);
+const PROMISED: Duration = Duration::from_secs(2);
 
 /// Accepts flows, without end.
-pub(super) async fn accept(listener: TcpListener, insurance: Insurance) {
+pub(super) async fn accept(listener: TcpListener, insurance: Insurance, resumer: Resumer) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         let Ok((socket, client)) = listener.accept().await else {
@@ -32,18 +37,108 @@ pub(super) async fn accept(listener: TcpListener, insurance: Insurance) {
             continue;
         };
         let Ok(vip) = socket.local_addr() else { continue };
-        let insurance = insurance.clone();
-        tokio::spawn(async move { go_on(socket, Flow { client, vip }, &insurance).await });
+        let (insurance, resumer) = (insurance.clone(), resumer.clone());
+        tokio::spawn(async move { go_on_with(socket, Flow { client, vip }, &insurance, &resumer).await });
     }
 }
 
-async fn go_on(mut socket: TcpStream, flow: Flow, insurance: &Insurance) {
-    let Some(record) = lock(&insurance.0.estate).take(&flow) else {
-        // A stranger of this machine, or the record has given way in this moment.
-        insurance.forget_taken(&flow);
-        reset(&socket);
-        return;
+async fn go_on_with(socket: TcpStream, flow: Flow, insurance: &Insurance, resumer: &Resumer) {
+    let taken = lock(&insurance.0.estate).take(&flow);
+    match taken {
+        Some((record, None)) => go_on(socket, record, insurance).await,
+        Some((record, Some(held))) => go_on_over_tls(socket, (record, held), insurance, resumer).await,
+        None => {
+            // A stranger of this machine, or the record has given way in this moment.
+            insurance.forget_taken(&flow);
+            reset(&socket);
+        }
+    }
+}
+
+async fn go_on_over_tls(
+    socket: TcpStream,
+    (record, held): (Record, Held),
+    insurance: &Insurance,
+    resumer: &Resumer,
+) {
+    let (flow, owner) = (record.flow, record.owner.clone());
+    if let Some(owned) = insurance.owned(&flow) {
+        insurance.take_from(&owner, flow, record.origin, owned.generation);
+    }
+    reset(&socket);
+    let resumed = match take_over(&record, held.replica, insurance).await {
+        Some(taken) => {
+            let response = inherited(record, held.secret, insurance);
+            resumer.go_on(socket, response, taken).await
+        }
+        None => Err(Failure::Unproven),
     };
+    insurance.forget_taken(&flow);
+    match resumed {
+        Ok(resumed) => {
+            insurance.has_gone_on(&Ok(()));
+            debug!("the response of {owner} to {} has gone on here", flow.client);
+            resumed.serve().await;
+        }
+        Err(failure) => {
+            info!("the response of {owner} to {} does not go on here: {failure}", flow.client);
+            insurance.has_gone_on(&Err(failure));
+        }
+    }
+}
+
+/// Has the other heirs promise to hear of no earlier owner.
+async fn take_over(record: &Record, replica: Replica, insurance: &Insurance) -> Option<Owner> {
+    let me = &insurance.0.name;
+    let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), record.flow);
+    let mut taking = TakeOver::begin(replica, record.heirs.len(), me, nonce)?;
+    let (set, by) = taking.id();
+    let id = (record.flow, record.origin);
+    let mut answers = insurance.0.policies.take_over(id);
+    let ask = Message::Ask(record.flow, record.origin, Ask::Promise(set, by));
+    let promised = async {
+        loop {
+            if let Some(owner) = taking.finish() {
+                return owner;
+            }
+            let others = record.heirs.iter().filter(|heir| *heir != me && !taking.has(heir));
+            lock(&insurance.0.heirs).say(&others.cloned().collect::<Vec<_>>(), &ask);
+            let deadline = Instant::now() + ASKED_AGAIN;
+            while let Ok(Some((heir, answer))) = timeout_at(deadline, answers.recv()).await {
+                if let Answer::Promised(of, to, promise) = answer
+                    && (of, to) == (set, by)
+                {
+                    taking.hear(&heir, promise);
+                    break;
+                }
+            }
+        }
+    };
+    let owner = timeout(PROMISED, promised).await.ok();
+    insurance.0.policies.taken_over(&id);
+    owner
+}
+
+fn inherited(record: Record, secret: Secret, insurance: &Insurance) -> InsuredResponse {
+    let Record { flow, next, keeps, request, response, proof, owner, mut past, .. } = record;
+    let pools = insurance.pools();
+    let peers = pools.insuring(flow.vip, &request).map(|insuring| insuring.peers.clone());
+    past.push(owner);
+    InsuredResponse {
+        flow: (flow.client, flow.vip),
+        service: secret.service,
+        peers: peers.unwrap_or_default(),
+        past,
+        request,
+        response,
+        proof,
+        keeps,
+        state: Snapshot { next, moved: secret.state },
+    }
+}
+
+async fn go_on(mut socket: TcpStream, record: Record, insurance: &Insurance) {
+    let flow = record.flow;
     let origin = record.origin;
     let client = flow.client;
     match send(&mut socket, &record, insurance).await {

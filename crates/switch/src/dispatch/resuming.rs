@@ -103,12 +103,16 @@ impl Dispatcher {
     fn entry_for(&self, at: Moment<'_>, known: Entry, owner: NodeId, said: &FlowState) -> Option<Entry> {
         let has_lost_node =
             known.is_resuming() || known.node == owner || self.plan.is_dead(known.node, at.now);
+        let then = Entry::of_node(known.node, said, self.plan.limits.body)?;
         let ahead = known.mark.next.offset_from(said.next);
-        let is_its = known.origin == said.origin && (0..=SB_WINDOW as i32).contains(&ahead);
-        if !has_lost_node || known.is_held() || !is_its {
+        let is_at_mark = match then.is_tunnel() {
+            // How much of it the node has read, only the node knows.
+            true => known.is_tunnel() || known.is_resuming(),
+            false => (0..=SB_WINDOW as i32).contains(&ahead),
+        };
+        if !has_lost_node || known.is_held() || known.origin != said.origin || !is_at_mark {
             return None;
         }
-        let then = Entry::of_node(known.node, said, self.plan.limits.body)?;
         Some(if ahead == 0 { known } else { known.set_back_to(&then) })
     }
 

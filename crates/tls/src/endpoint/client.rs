@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::task::{Context, Poll};
 
+use super::head::ResponseHead;
 use crate::Error;
 
 /// Encrypted bytes above which no more are encrypted until the client has taken some.
@@ -62,10 +63,14 @@ pub(super) trait Client {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>>;
     /// Sends data, as soon as there is room.
     fn send(&mut self, data: &[u8]) -> Result<(), StreamError>;
-    /// Announces a response with this status.
-    fn begins(&mut self, _status: u16) {}
+    /// Announces a response with this head, which is sent next.
+    fn begins(&mut self, _head: &ResponseHead, _text: &[u8]) {}
     /// Bytes that have not been sent for want of room.
     fn unsent(&mut self) -> usize;
+    /// Whether so much has not been sent that there should be no more.
+    fn is_full(&mut self) -> bool {
+        self.unsent() >= UNSENT_MAX
+    }
     /// Waits until all bytes have been sent.
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 

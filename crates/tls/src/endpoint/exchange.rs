@@ -10,7 +10,7 @@ use switchback_http::{Body, Head, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
-use super::client::{Client, StreamError, UNSENT_MAX};
+use super::client::{Client, StreamError};
 use super::counters::Counter;
 use super::flow::Addresses;
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
@@ -26,7 +26,7 @@ const READ: usize = 16 << 10;
 /// The longest head of a response.
 const RESPONSE_HEAD_MAX: usize = 64 << 10;
 /// Time for which client and server may both be silent in the middle of a request.
-const STALLED: Duration = Duration::from_secs(300);
+pub(super) const STALLED: Duration = Duration::from_secs(300);
 
 /// Why a request has no complete response.
 pub(super) enum Failure {
@@ -47,14 +47,14 @@ impl From<StreamError> for Failure {
 /// A request as the server gets it; its body may still be to come.
 pub(super) struct ServerRequest {
     /// The head.
-    text: Vec<u8>,
+    pub(super) text: Vec<u8>,
     /// Addresses of the client and the VIP.
     flow: Addresses,
     pub(super) body: RequestBody,
     /// Whether the method is HEAD, and the client's version.
     to_head: (bool, Version),
     /// The client lets the connection stay open.
-    keep_alive: bool,
+    pub(super) keep_alive: bool,
     /// [`Head::is_repeatable`]
     pub(super) may_repeat: bool,
 }
@@ -316,10 +316,7 @@ impl<'a, C: Client> Exchange<'a, C> {
     }
 
     fn poll_from_server(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
-        if self.server_ended
-            || self.client.unsent() >= UNSENT_MAX
-            || !self.from_server.is_empty() && !self.in_head()
-        {
+        if self.server_ended || self.client.is_full() || !self.from_server.is_empty() && !self.in_head() {
             return Ok(false);
         }
         let mut storage = [std::mem::MaybeUninit::uninit(); READ];
@@ -405,7 +402,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             }
         };
         self.responses.add(1);
-        self.client.begins(head.status);
+        self.client.begins(&head, &self.from_server[..head.len]);
         self.answer.has_status(head.status);
         self.response = Some(head);
     }

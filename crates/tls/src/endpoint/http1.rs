@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use switchback_access_log::Ended;
-use switchback_config::{HandOver, Protocol, Redirect, Scheme};
+use switchback_config::{HandOver, Protocol, Redirect, Resume, Scheme};
 use switchback_http::{Head, Progress, Version, parse_head};
 use switchback_routes::location;
 use tokio::time::timeout_at;
@@ -15,11 +15,13 @@ use super::client::{Client, StreamError};
 use super::exchange::{Failure, ServerRequest, exchange};
 use super::head::{error_response, redirection};
 use super::idle::Stream;
-use super::log::{Connection, Entry};
+use super::insured::Asked;
+use super::log::{Answer, Connection, Entry};
 use super::moving::{Given, give_away};
 use super::peers::Peer;
 use super::relay;
-use super::services::{Elsewhere, Service, Way};
+use super::resumption::go_on_elsewhere;
+use super::services::{Elsewhere, Here, Service, Way};
 use super::shared::Shared;
 use super::stream::TlsStream;
 
@@ -42,6 +44,7 @@ pub(super) async fn serve(
     let mut patience = service.limits.head_timeout;
     let mut is_first = true;
     loop {
+        client.settle().await?;
         match wait_for_head(&mut client, service, patience).await {
             Ok(Waited::Head) => {}
             waited => return conversation.end_without_head(client, waited, is_first).await,
@@ -132,7 +135,7 @@ impl Conversation<'_> {
         service.counters.requests.add(1);
         let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
         match service.way(&head, Protocol::Http11) {
-            Way::Here(others) => self.serve_here(client, entry, &request, others).await,
+            Way::Here(here) => self.serve_here(client, entry, &request, here).await,
             Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
             Way::Redirect(redirect) => redirect_to(client, entry, redirect, &head).await,
             Way::Nowhere => refuse(client, service, entry, 404, request.is_head()).await,
@@ -140,20 +143,20 @@ impl Conversation<'_> {
         }
     }
 
-    /// Serves a request for a pool that this node and these others are in: at one of the others if this node
-    /// is busy or drains and one of them takes it, otherwise here.
+    /// Serves a request for a pool that this node is in: at one of the others if this node is busy or drains and one of them
+    /// takes it, otherwise here.
     async fn serve_here(
         &mut self,
         mut client: TlsStream,
         mut entry: Entry,
         request: &Received<'_>,
-        others: &[Peer],
+        here: &Here,
     ) -> Result<Next, StreamError> {
         let (service, shared) = (self.service, self.shared);
         let is_draining = shared.loads.is_draining();
         let lighter = match request.moved_here && !is_draining {
             true => Vec::new(),
-            false => shared.loads.lighter(service.busy, others),
+            false => shared.loads.lighter(service.busy, &here.others),
         };
         // A draining node gives connections away, not requests. What may become a tunnel has no end that both
         // nodes see.
@@ -173,11 +176,36 @@ impl Conversation<'_> {
             false => Ok(None),
         };
         let result = match relayed {
-            Ok(None) => exchange(&mut client, service, &service.servers, &asked, &mut self.kept, told).await,
+            Ok(None) => self.exchange_here(&mut client, &asked, here, told).await,
             Ok(Some(another)) => Ok(another),
             Err(failure) => Err(failure),
         };
         self.conclude(client, entry, result, request.is_head()).await
+    }
+
+    /// Takes a request to the server of this node, and the response back. If the server goes in the middle of it, another
+    /// node's may go on.
+    async fn exchange_here(
+        &mut self,
+        client: &mut TlsStream,
+        asked: &ServerRequest,
+        here: &Here,
+        answer: &mut Answer,
+    ) -> Result<bool, Failure> {
+        let (service, shared) = (self.service, self.shared);
+        if let Some(insured) = client.insured().filter(|_| here.resume != Resume::Off) {
+            insured.asks(Asked {
+                how: here.resume,
+                service: Arc::clone(&service.name),
+                peers: here.others.clone(),
+                past: Vec::new(),
+                text: asked.text.clone(),
+                keeps: asked.keep_alive,
+            });
+        }
+        let result = exchange(client, service, &service.servers, asked, &mut self.kept, answer).await;
+        let Err(Failure::Server { begun: true, status: 502 }) = result else { return result };
+        go_on_elsewhere(client, service, shared, answer).await.map_or(result, Ok)
     }
 
     /// Serves a request for a pool that this node is not in: moves the connection to a node of the pool, or
@@ -224,7 +252,7 @@ impl Conversation<'_> {
     /// What follows a request that had this result.
     async fn conclude(
         &mut self,
-        client: TlsStream,
+        mut client: TlsStream,
         mut entry: Entry,
         result: Result<bool, Failure>,
         is_head: bool,
@@ -236,6 +264,7 @@ impl Conversation<'_> {
                 if another {
                     return Ok(Next::Request(client));
                 }
+                client.settle().await?;
                 client.end().await?;
                 Ok(Next::Nothing)
             }

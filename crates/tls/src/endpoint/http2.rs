@@ -294,7 +294,7 @@ fn target<'a>(
         Err(reject) => return Err(refused(reject)),
     };
     let target = match service.way(&head, Protocol::Http2) {
-        Way::Here(others) => match shared.loads.lighter(service.busy, others).into_iter().next() {
+        Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
             Some(peer) => Target::Peer(peer),
             None => Target::Own,
         },

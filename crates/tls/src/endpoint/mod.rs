@@ -16,6 +16,7 @@ mod head;
 mod http1;
 mod http2;
 mod idle;
+mod insured;
 mod insurer;
 mod kernel;
 mod load;
@@ -25,6 +26,7 @@ mod messages;
 mod moving;
 mod peers;
 mod relay;
+mod resumption;
 mod server;
 mod services;
 mod shared;
@@ -62,11 +64,12 @@ pub use client::StreamError;
 pub use counters::{Counter, Counters};
 pub use flow::Addresses;
 pub use idle::Stream;
-pub use insurer::Insurer;
+pub use insurer::{InsuredResponse, Insurer, Numbers, Policy, Snapshot};
 pub use kernel::KernelTls;
 pub use log::Counts;
 pub use messages::{hear, say};
 pub use peers::{PORT, Peer, Peers};
+pub use resumption::{Resumed, Resumer};
 pub use server::ServerAddress;
 pub use services::{PoolNodes, RequestLimits, ServiceConfig};
 pub use transit::{Frozen, Handoff};
@@ -140,6 +143,11 @@ impl Endpoint {
         self.runtime.spawn(task)
     }
 
+    /// Goes on with responses of other nodes.
+    pub fn resumer(&self) -> Resumer {
+        Resumer(Arc::clone(&self.shared))
+    }
+
     /// Connections to other nodes.
     pub fn peers(&self) -> &Arc<Peers> {
         &self.shared.peers
@@ -154,7 +162,8 @@ impl Endpoint {
         let bound = self.bind(&vips)?;
         let before = self.shared.services.load();
         let services =
-            Services::new(configs, &before, &self.shared.peers, self.kernel).map_err(SetError::Tls)?;
+            Services::new(configs, &before, (&self.shared.peers, &self.shared.insurer), self.kernel)
+                .map_err(SetError::Tls)?;
         self.shared.services.store(Arc::new(services));
         self.listeners.keep(&vips);
         for (vip, listener) in bound {

@@ -29,6 +29,7 @@ use zeroize::Zeroize;
 
 use super::client::{Client, StreamError, UNSENT_MAX};
 use super::exchange::{Failure, RequestBody, ServerRequest, Steps, exchange};
+use super::head::ResponseHead;
 use super::idle::Stream;
 use super::log::Answer;
 use super::messages::{ANSWER, MESSAGE_MAX, Opening, RelayedRequest, Reply, hear, say};
@@ -396,8 +397,8 @@ impl Client for Distant {
         Ok(self.sealer.data(data, &mut self.outgoing)?)
     }
 
-    fn begins(&mut self, status: u16) {
-        self.status = Some(status);
+    fn begins(&mut self, head: &ResponseHead, _: &[u8]) {
+        self.status = Some(head.status);
     }
 
     fn unsent(&mut self) -> usize {

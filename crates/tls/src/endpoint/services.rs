@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, TlsLimits};
+use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, TlsLimits};
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 
 use super::counters::Counters;
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
+use super::insurer::Insurer;
 use super::kernel::KernelTls;
 use super::peers::{Peer, Peers};
 use super::server::{ServerAddress, Servers};
@@ -68,10 +69,12 @@ pub struct ServiceConfig {
     pub ktls: bool,
     /// Limits of clients.
     pub limits: RequestLimits,
+    /// Bytes of a response behind which another node can go on with it, where the pool says so.
+    pub resume_after: u64,
 }
 
 /// The nodes of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolNodes {
     /// The pool's name.
     pub name: String,
@@ -81,6 +84,8 @@ pub struct PoolNodes {
     pub here: bool,
     /// The other nodes.
     pub others: Vec<Peer>,
+    /// How another node goes on with a response of this one.
+    pub resume: Resume,
 }
 
 /// All services of a node at one time, by name and by VIP.
@@ -95,7 +100,7 @@ impl Services {
     pub(super) fn new(
         configs: Vec<ServiceConfig>,
         before: &Services,
-        peers: &Arc<Peers>,
+        (peers, insurer): (&Arc<Peers>, &Arc<dyn Insurer>),
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
         let mut services = Services::default();
@@ -103,7 +108,7 @@ impl Services {
             let known = before.named(&config.name);
             let counters = known.map_or_else(Arc::default, |service| Arc::clone(&service.counters));
             let vips = config.listen.clone();
-            let service = Arc::new(Service::new(config, counters, peers, kernel)?);
+            let service = Arc::new(Service::new(config, counters, (peers, insurer), kernel)?);
             services.by_vip.extend(vips.into_iter().map(|vip| (vip, Arc::clone(&service))));
             services.by_name.insert(Arc::clone(&service.name), service);
         }
@@ -141,8 +146,10 @@ pub(crate) struct Service {
     pub(super) pool_names: Vec<(String, &'static str)>,
     pub(super) busy: Option<Busy>,
     pub(super) hand_over: HandOver,
-    /// What the kernel encrypts for its connections.
+    /// What the kernel encrypts for its connections. It would not tell the tags of records before they go out.
     pub(super) kernel: KernelTls,
+    /// Present if responses are insured, those of so many bytes.
+    pub(super) insurer: Option<(Arc<dyn Insurer>, u64)>,
     pub(super) client_address: ClientAddress,
     pub(super) limits: RequestLimits,
     pub(super) counters: Arc<Counters>,
@@ -150,10 +157,18 @@ pub(crate) struct Service {
 
 /// Where the requests for a pool go.
 pub(super) enum PoolWay {
-    /// To the server of this node; these other nodes of the pool have one, too.
-    Here(Vec<Peer>),
+    /// To the server of this node.
+    Here(Here),
     /// To other nodes; this one is not in the pool.
     Elsewhere(Elsewhere),
+}
+
+/// A pool that this node is in.
+pub(crate) struct Here {
+    /// The other nodes.
+    pub(super) others: Vec<Peer>,
+    /// How one of them goes on with a response of this one.
+    pub(super) resume: Resume,
 }
 
 /// A pool that other nodes have.
@@ -187,8 +202,8 @@ impl Elsewhere {
 /// Where a request goes.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'a> {
-    /// To the server of this node; these other nodes are in the pool, too.
-    Here(&'a [Peer]),
+    /// To the server of this node.
+    Here(&'a Here),
     /// To other nodes: this one is not in the pool.
     Elsewhere(&'a Elsewhere),
     /// Nowhere: the client is redirected.
@@ -203,7 +218,7 @@ impl Service {
     fn new(
         config: ServiceConfig,
         counters: Arc<Counters>,
-        peers: &Arc<Peers>,
+        (peers, insurer): (&Arc<Peers>, &Arc<dyn Insurer>),
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -219,10 +234,11 @@ impl Service {
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.enable_secret_extraction = true;
         let way = |nodes: PoolNodes| match nodes.here {
-            true => PoolWay::Here(nodes.others),
+            true => PoolWay::Here(Here { others: nodes.others, resume: nodes.resume }),
             false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
         };
         let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
+        let resumes = config.pools.iter().any(|pool| pool.here && pool.resume != Resume::Off);
         let name = Arc::from(config.name.as_str());
         let single = SingleNodes::new(peers, &name, config.server.clone());
         Ok(Service {
@@ -231,7 +247,8 @@ impl Service {
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
             hand_over: config.hand_over,
-            kernel: if config.ktls { kernel } else { KernelTls::None },
+            kernel: if config.ktls && !resumes { kernel } else { KernelTls::None },
+            insurer: resumes.then(|| (Arc::clone(insurer), config.resume_after)),
             name,
             tls,
             routes: config.routes,
@@ -249,7 +266,7 @@ impl Service {
         match self.routes.find_over(head, spoken).map(|route| route.map(|route| &route.action)) {
             Ok(Some(Action::Redirect(redirect))) => Way::Redirect(redirect),
             Ok(Some(Action::Pool(pool))) => match self.pools.get(*pool) {
-                Some(PoolWay::Here(others)) => Way::Here(others),
+                Some(PoolWay::Here(here)) => Way::Here(here),
                 Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others),
                 None => Way::Nowhere,
             },

@@ -1,5 +1,6 @@
 //! A connection with its socket: a thin driver around [`Session`].
 
+use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
+use switchback_resume::{Failure, Owner, Place, Running, Sealed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
@@ -17,6 +19,8 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::client::{Client, StreamError, UNSENT_MAX};
 use super::counters::Counters;
 use super::flow::addresses;
+use super::head::ResponseHead;
+use super::insured::{Insured, Response};
 use super::kernel::{self, KernelTls, LOOK, Sealing};
 use super::services::Service;
 use super::unacknowledged::Socket;
@@ -31,9 +35,15 @@ const UNREAD: Duration = Duration::from_secs(300);
 /// Time in which a client has to end its side of a connection after the endpoint has ended its own.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// The longest time between two looks whether the client has all of an insured response.
+const LOOK_MAX: Duration = Duration::from_millis(20);
+/// Time that other nodes may take to hear that an insurance ends.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// A client's connection.
-#[derive(Debug)]
 pub struct TlsStream {
+    /// Present if its responses may be insured, which ends before the socket does.
+    insured: Option<Insured>,
     pub(super) socket: Socket,
     pub(super) session: Session,
     /// Addresses of the client and the VIP.
@@ -41,6 +51,8 @@ pub struct TlsStream {
     pub(super) vip: SocketAddr,
     /// Bytes of `session.outgoing()` that have been written.
     written: usize,
+    /// Bytes that have been written before the first one of `session.outgoing()`.
+    flushed: u64,
     ended: bool,
     /// Present until the kernel encrypts, if it may.
     unsealed: Option<Unsealed>,
@@ -70,8 +82,50 @@ impl TlsStream {
         let (client, vip) = addresses(&socket)?;
         let counters = Arc::clone(&service.counters);
         let unsealed = Some(Unsealed { kernel: service.kernel, counters, sent: 0 });
+        let insured = service.insurer.as_ref().and_then(|(insurer, after)| {
+            Insured::new(Arc::clone(insurer), *after, (client, vip), socket.as_fd())
+        });
         let socket = Socket::new(socket);
-        Ok(SessionLess { socket, client, vip, unsealed, sealing: None }.with(session))
+        Ok(SessionLess { insured, socket, client, vip, unsealed, sealing: None }.with(session))
+    }
+
+    /// Goes on with another node's response; see [`Insured::takes`].
+    pub(super) fn takes(&mut self, response: Response, place: &Place, has: Option<Running>, owner: Owner) {
+        self.session.seal_here(place.number);
+        if let Some(insured) = &mut self.insured {
+            insured.takes(response, place, has, owner, &self.session);
+        }
+    }
+
+    /// Encrypts a record of another node once more; see [`Insured::send_again`].
+    pub(super) fn send_again(&mut self, record: (&[u8], usize), expected: &Sealed) -> Result<(), Failure> {
+        let insured = self.insured.as_mut().ok_or(Failure::Unproven)?;
+        insured.send_again(&mut self.session, self.flushed, record, expected)
+    }
+
+    /// Waits until the client has all of an insured response, or asks for more, and ends the insurance.
+    pub(super) async fn settle(&mut self) -> Result<(), StreamError> {
+        let TlsStream { insured: Some(insured), socket, .. } = self else { return Ok(()) };
+        let mut pause = LOOK;
+        while !insured.is_over(socket.as_fd())? {
+            tokio::select! {
+                readable = socket.readable() => {
+                    readable?;
+                    break;
+                }
+                () = sleep(pause) => pause = LOOK_MAX.min(pause * 2),
+            }
+            if let Some(error) = socket.take_error()? {
+                return Err(error.into());
+            }
+        }
+        let ended = timeout(SETTLED, std::future::poll_fn(|cx| insured.poll_end(cx))).await;
+        Ok(ended.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?)
+    }
+
+    /// The insurance of its responses.
+    pub(super) fn insured(&mut self) -> Option<&mut Insured> {
+        self.insured.as_mut()
     }
 
     /// Gives the connection up, for another node. TCP has got all bytes ([`is_through`](Self::is_through)).
@@ -79,8 +133,8 @@ impl TlsStream {
         if let Some(sealing) = &self.sealing {
             self.session.seal_here(sealing.number(self.socket.as_fd())?);
         }
-        let TlsStream { socket, session, client, vip, unsealed, sealing, .. } = self;
-        Ok((SessionLess { socket, client, vip, unsealed, sealing }, session.give_up()?))
+        let TlsStream { insured, socket, session, client, vip, unsealed, sealing, .. } = self;
+        Ok((SessionLess { insured, socket, client, vip, unsealed, sealing }, session.give_up()?))
     }
 
     /// Whether TCP has got all bytes that were written.
@@ -196,7 +250,10 @@ impl TlsStream {
         loop {
             match nix::sys::socket::recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
-                Ok(len) => self.session.receive(&buffer[..len])?,
+                Ok(len) => {
+                    self.session.receive(&buffer[..len])?;
+                    self.insured.iter_mut().for_each(|insured| insured.hears(len, &self.session, false));
+                }
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
         }
@@ -205,6 +262,7 @@ impl TlsStream {
 
 /// A connection without its session, which has not begun, or has been given up.
 pub(super) struct SessionLess {
+    insured: Option<Insured>,
     socket: Socket,
     client: SocketAddr,
     vip: SocketAddr,
@@ -223,8 +281,30 @@ impl SessionLess {
     }
 
     fn with(self, session: Session) -> TlsStream {
-        let SessionLess { socket, client, vip, unsealed, sealing } = self;
-        TlsStream { socket, session, client, vip, written: 0, ended: false, unsealed, sealing, look: None }
+        let SessionLess { insured, socket, client, vip, unsealed, sealing } = self;
+        TlsStream {
+            insured,
+            socket,
+            session,
+            client,
+            vip,
+            written: 0,
+            flushed: 0,
+            ended: false,
+            unsealed,
+            sealing,
+            look: None,
+        }
+    }
+}
+
+/// Without keys and data.
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream")
+            .field("client", &self.client)
+            .field("vip", &self.vip)
+            .finish_non_exhaustive()
     }
 }
 
@@ -252,10 +332,15 @@ impl Client for TlsStream {
         let mut buffer = ReadBuf::uninit(&mut storage);
         ready!(Pin::new(&mut *self.socket).poll_read(cx, &mut buffer))?;
         self.ended = buffer.filled().is_empty();
+        let unsaid = self.session.outgoing().len();
         let received = match self.ended {
             true => self.session.receive_end(),
             false => self.session.receive(buffer.filled()),
         };
+        let is_answered = self.session.outgoing().len() > unsaid;
+        if let Some(insured) = &mut self.insured {
+            insured.hears(buffer.filled().len(), &self.session, is_answered);
+        }
         if let Err(error) = received {
             // The alert that says why (RFC 8446 section 6.2), as far as there is room for it.
             let _ = self.poll_write_out(cx);
@@ -265,15 +350,35 @@ impl Client for TlsStream {
     }
 
     fn send(&mut self, data: &[u8]) -> Result<(), StreamError> {
-        Ok(self.session.send(data)?)
+        let sent = match &mut self.insured {
+            Some(insured) => insured.send(&mut self.session, self.flushed, data),
+            None => self.session.send(data),
+        };
+        Ok(sent?)
+    }
+
+    fn begins(&mut self, head: &ResponseHead, text: &[u8]) {
+        if let Some(insured) = &mut self.insured {
+            insured.answers(head, text);
+        }
+    }
+
+    fn is_full(&mut self) -> bool {
+        let unsent = self.unsent();
+        self.insured.as_ref().map_or(unsent >= UNSENT_MAX, |insured| insured.is_full(unsent))
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let TlsStream { socket, session, written, sealing, unsealed, .. } = self;
+        let TlsStream { insured, socket, session, written, flushed, sealing, unsealed, .. } = self;
+        let released = match insured {
+            Some(insured) => insured.released(cx, session, socket.as_fd())?.saturating_sub(*flushed),
+            None => u64::MAX,
+        };
         let outgoing = session.outgoing();
-        while *written < outgoing.len() {
+        let end = outgoing.len().min(usize::try_from(released).unwrap_or(usize::MAX));
+        while *written < end {
             ready!(socket.poll_write_ready(cx))?;
-            let rest = &mut outgoing[*written..];
+            let rest = &mut outgoing[*written..end];
             let result = match sealing {
                 None => socket.try_write(rest),
                 Some(sealing) => socket.try_io(Interest::WRITABLE, || sealing.write(socket.as_fd(), rest)),
@@ -284,7 +389,15 @@ impl Client for TlsStream {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        if end < outgoing.len() {
+            // Some may always be waiting for other nodes.
+            *flushed += *written as u64;
+            outgoing.drain(..*written);
+            *written = 0;
+            return Poll::Pending;
+        }
         outgoing.clear();
+        *flushed += *written as u64;
         let sent = unsealed.as_mut().map(|unsealed| {
             unsealed.sent += *written;
             unsealed.sent

@@ -312,7 +312,7 @@ impl Bench {
 
     /// These nodes get fingerprints.
     pub fn tell(&self, flow: &sb_flow, origin: u32, addresses: &[IpAddr]) {
-        let mut heirs = sb_heirs { origin, count: addresses.len() as u32, ..Default::default() };
+        let mut heirs = sb_heirs { origin, count: addresses.len() as u8, ..Default::default() };
         for (slot, address) in heirs.addresses.iter_mut().zip(addresses) {
             *slot = address_bytes(*address);
         }

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use switchback_wire::flow_state::FlowState;
+use switchback_http::framing::Framing;
+use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{TcpView, bare, flags, segment, set_window};
 use switchback_wire::report::pool_id;
@@ -13,7 +14,7 @@ use super::model::*;
 use crate::plan::NodeId;
 use sb_op::*;
 use sb_reason::*;
-use switchback_flow::entry::Entry;
+use switchback_flow::entry::{Entry, Mode};
 
 /// Longer than a node may be silent.
 const LONG: Duration = Duration::from_secs(4);
@@ -148,6 +149,36 @@ fn a_response_goes_on_behind_what_its_client_has() {
     assert_eq!((adopt.op, adopt.option.flags & SB_HANDOVER_RESUME as u8), (SB_OP_ADOPT, 0));
     assert!(download.world.answer(&adopt.clone(), SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert!(!download.world.map[&flow()].is_resumed());
+}
+
+/// The node knows how far the client has got; what follows is read nowhere.
+#[test]
+fn a_response_over_tls_goes_on_in_its_tunnel() {
+    let mut download = Download::of_a_dead_node();
+    download.world.map.get_mut(&flow()).unwrap().mode = Mode::AtNode(Stream::Tunnel);
+    let read = download.len + 777;
+    let at_mark = Some((Stream::Tunnel, Framing::default()));
+    let known = FlowState::read(&download.at_first.option);
+    let state = FlowState { next: ORIGIN + read, at_mark, ..known };
+    let requests = FlowState { next: ORIGIN + read, ..known };
+    assert!(download.offer_in(node(2), "n1", false, requests).is_empty());
+    assert!(download.world.to_client.is_empty(), "its stream has no requests");
+    for _ in 0..2 {
+        assert!(download.offer_in(node(2), "n1", false, state).is_empty());
+    }
+    assert_eq!(download.asked().ack, ORIGIN + read);
+    let [adopt] = &download.acknowledge(read, HAS)[..] else { panic!("one ADOPT") };
+    assert_eq!((adopt.op, adopt.node), (SB_OP_ADOPT, node(2)));
+    assert_eq!((adopt.view().seq, adopt.view().ack), (ORIGIN + read, SERVER + HAS));
+    assert_eq!(FlowState::read(&adopt.option).at_mark, at_mark);
+    assert!(download.world.answer(&adopt.clone(), SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    let entry = download.world.map[&flow()];
+    assert!(entry.is_tunnel() && entry.node == NodeId(1), "{entry:?}");
+    assert_eq!(download.world.dispatcher.pending(), 0);
+    let [more] = &download.world.client_packet(&data(read, HAS, b"no request"))[..] else {
+        panic!("one packet")
+    };
+    assert_eq!((more.op, more.node, more.data()), (SB_OP_FORWARD, node(2), &b"no request"[..]));
 }
 
 #[test]

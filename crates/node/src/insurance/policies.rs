@@ -1,0 +1,370 @@
+//! Responses over TLS, whose records wait until their heirs know of them (docs/decisions/0052).
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags};
+use switchback_resume::{Answer, Ask, Flow, Message, Owner, Record, Sealed, Secret};
+use switchback_tls::endpoint::{InsuredResponse, Peer, Policy, Snapshot};
+use switchback_wire::report::pool_id;
+use switchback_wire::{bytes_of, sb_heirs};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::heirs::HEIRS_OVER_TLS;
+use super::{BUDGET, Insurance, lock, wire};
+
+/// Memory that the list of a response's records is counted as, in bytes.
+const OF_RECORDS: usize = 8 << 10;
+/// Time for which heirs that may be dead are waited for when nobody else does.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// A connection, and its origin.
+pub(super) type Id = (Flow, u32);
+
+/// The insured responses over TLS, and take-overs of other nodes' under way.
+#[derive(Default)]
+pub(super) struct Policies {
+    by_id: Mutex<HashMap<Id, Arc<Covered>>>,
+    cost: AtomicUsize,
+    takers: Mutex<HashMap<Id, UnboundedSender<(String, Answer)>>>,
+}
+
+impl Policies {
+    pub(super) fn len(&self) -> usize {
+        lock(&self.by_id).len()
+    }
+
+    /// Hears an heir.
+    pub(super) fn hear(&self, heir: &str, id: Id, answer: Answer) {
+        match answer {
+            Answer::Known { .. } | Answer::Left(_) => {
+                let covered = lock(&self.by_id).get(&id).cloned();
+                covered.iter().for_each(|covered| covered.hear(heir, &answer));
+            }
+            Answer::Promised(..) | Answer::Refused(_) => {
+                if let Some(taker) = lock(&self.takers).get(&id) {
+                    // It may be over.
+                    let _ = taker.send((heir.to_owned(), answer));
+                }
+            }
+        }
+    }
+
+    /// Begins to take over a response: where the answers of its heirs come.
+    pub(super) fn take_over(&self, id: Id) -> UnboundedReceiver<(String, Answer)> {
+        let (taker, answers) = unbounded_channel();
+        lock(&self.takers).insert(id, taker);
+        answers
+    }
+
+    /// Ends that.
+    pub(super) fn taken_over(&self, id: &Id) {
+        lock(&self.takers).remove(id);
+    }
+
+    /// Another node has gone on with a response.
+    pub(super) fn lose(&self, id: &Id) {
+        if let Some(covered) = self.remove(id) {
+            lock(&covered.state).stage = Stage::Lost;
+            covered.wake();
+        }
+    }
+
+    /// Finds other heirs, when nodes have come or gone.
+    pub(super) fn keep_heirs(&self) {
+        let all: Vec<Arc<Covered>> = lock(&self.by_id).values().cloned().collect();
+        all.iter().for_each(|covered| covered.keep_heirs());
+    }
+
+    fn add(&self, covered: &Arc<Covered>) {
+        self.cost.fetch_add(covered.cost, Ordering::Relaxed);
+        if let Some(before) = lock(&self.by_id).insert(covered.id, Arc::clone(covered)) {
+            self.cost.fetch_sub(before.cost, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, id: &Id) -> Option<Arc<Covered>> {
+        let covered = lock(&self.by_id).remove(id)?;
+        self.cost.fetch_sub(covered.cost, Ordering::Relaxed);
+        Some(covered)
+    }
+}
+
+/// An insured response.
+pub(super) struct Covered {
+    insurance: Insurance,
+    id: Id,
+    peers: Vec<Peer>,
+    cost: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    owner: Owner,
+    record: Record,
+    secret: Secret,
+    /// The heirs, and the connections by which they have been told.
+    heirs: Vec<(String, u64)>,
+    /// Heirs know that nobody can take over by an earlier set.
+    is_only: bool,
+    stage: Stage,
+    task: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Ending(Instant),
+    /// Another node has gone on with it.
+    Lost,
+}
+
+impl Insurance {
+    /// See [`switchback_tls::endpoint::Insurer::insure`].
+    pub(super) fn insure_over_tls(
+        &self,
+        response: InsuredResponse,
+        owner: Owner,
+    ) -> Result<Arc<dyn Policy>, &'static str> {
+        let InsuredResponse {
+            flow: (client, vip),
+            service,
+            peers,
+            past,
+            request,
+            response,
+            proof,
+            keeps,
+            state,
+        } = response;
+        let flow = Flow { client, vip };
+        let owned = self.owned(&flow).ok_or("no_heir")?;
+        let record = Record {
+            flow,
+            origin: owned.origin,
+            next: state.next,
+            generation: owned.generation,
+            requests: owned.requests,
+            mss: owned.mss,
+            options: owned.options,
+            wscale: owned.wscale,
+            keeps,
+            seq: owner.records().seq,
+            sent: 0,
+            request,
+            response,
+            proof,
+            owner: self.0.name.clone(),
+            heirs: Vec::new(),
+            past,
+        };
+        let secret = Secret { service, state: state.moved };
+        let cost = record.cost() + secret.state.len() + OF_RECORDS;
+        let must_wait = !owner.is_only();
+        let state =
+            State { owner, record, secret, heirs: Vec::new(), is_only: true, stage: Stage::Open, task: None };
+        let id = (flow, owned.origin);
+        let covered = Covered { insurance: self.clone(), id, peers, cost, state: Mutex::new(state) };
+        let covered = Arc::new(covered);
+        let policies = &self.0.policies;
+        if policies.cost.load(Ordering::Relaxed) + cost > BUDGET && !must_wait {
+            return Err("memory");
+        }
+        policies.add(&covered);
+        covered.keep_heirs();
+        let has_heirs = !lock(&covered.state).heirs.is_empty();
+        match has_heirs {
+            true => lock(&self.0.counts).insured += 1,
+            false if must_wait => *lock(&self.0.counts).uninsured.entry("no_heir").or_default() += 1,
+            false => {
+                policies.remove(&id);
+                return Err("no_heir");
+            }
+        }
+        Ok(covered)
+    }
+}
+
+impl Covered {
+    /// Has heirs that can be reached.
+    fn keep_heirs(&self) {
+        let mut state = lock(&self.state);
+        match state.stage {
+            Stage::Open => {}
+            Stage::Ending(since) if since.elapsed() > ENDING => {
+                drop(state);
+                self.insurance.0.policies.remove(&self.id);
+                return;
+            }
+            Stage::Ending(_) | Stage::Lost => return,
+        }
+        let dead = lock(&self.insurance.0.dead).clone();
+        let chosen = {
+            let heirs = lock(&self.insurance.0.heirs);
+            let may_be = |peer: &&Peer| {
+                !dead.contains(&pool_id(&peer.name)) && !state.record.past.contains(&peer.name)
+            };
+            // Who has been told by another connection may have restarted since, and is like any other.
+            let known = match state.heirs.is_empty() {
+                true => state.record.heirs.clone(),
+                false => state
+                    .heirs
+                    .iter()
+                    .filter(|(name, by)| heirs.connection(name) == Some(*by))
+                    .map(|(name, _)| name.clone())
+                    .collect(),
+            };
+            let names = heirs.choose(self.id.0, HEIRS_OVER_TLS, known, self.peers.iter().filter(may_be));
+            let by = |name: String| heirs.connection(&name).map(|connection| (name, connection));
+            names.into_iter().filter_map(by).collect::<Vec<_>>()
+        };
+        let chosen = if chosen.len() < 2 { Vec::new() } else { chosen };
+        if chosen != state.heirs {
+            self.change_heirs(&mut state, chosen);
+        }
+    }
+
+    fn change_heirs(&self, state: &mut State, heirs: Vec<(String, u64)>) {
+        let names: Vec<String> = heirs.iter().map(|(name, _)| name.clone()).collect();
+        let left = (state.owner.set(), std::mem::replace(&mut state.heirs, heirs));
+        state.owner.set_heirs(&names);
+        state.is_only = state.owner.is_only();
+        state.record.heirs = names;
+        state.record.seq = state.owner.records().seq;
+        let (flow, origin) = self.id;
+        let key = wire(&flow);
+        let lines = lock(&self.insurance.0.heirs);
+        let say = |(name, by): &(String, u64), ask: Ask| {
+            lines.say_by(name, *by, Message::Ask(flow, origin, ask));
+        };
+        // Without an entry the client hears of this agent's end. What cannot be told leaves the flow uninsured in that case.
+        let _ = match state.owner.set() {
+            Some(set) => {
+                let begin = Ask::Begin {
+                    set,
+                    is_only: state.is_only,
+                    record: Box::new(state.record.clone()),
+                    secret: Box::new(state.secret.clone()),
+                    records: state.owner.records().clone(),
+                };
+                state.heirs.iter().for_each(|heir| say(heir, begin.clone()));
+                let has = sb_heirs { origin, over_tls: 1, ..Default::default() };
+                self.insurance.0.have_heirs.update(bytes_of(&key), bytes_of(&has), MapFlags::ANY)
+            }
+            None => self.insurance.0.have_heirs.delete(bytes_of(&key)),
+        };
+        if let (Some(set), before) = left {
+            let gone = before.iter().filter(|(name, _)| !state.record.heirs.contains(name));
+            gone.for_each(|heir| say(heir, Ask::Leave(set)));
+        }
+        wake(state);
+    }
+
+    fn hear(&self, heir: &str, answer: &Answer) {
+        let mut state = lock(&self.state);
+        match *answer {
+            Answer::Known { set, end, left } => {
+                state.owner.hear_known(heir, set, end);
+                left.into_iter().for_each(|left| state.owner.hear_left(heir, left));
+            }
+            Answer::Left(set) => state.owner.hear_left(heir, set),
+            Answer::Promised(..) | Answer::Refused(_) => {}
+        }
+        if state.owner.is_only() && !state.is_only {
+            state.is_only = true;
+            self.say_more(&state, &[]);
+        }
+        let has_ended = has_ended(&state);
+        wake(&mut state);
+        drop(state);
+        if has_ended {
+            self.insurance.0.policies.remove(&self.id);
+        }
+    }
+
+    /// Tells heirs of records that `owner` has been told of.
+    fn say_more(&self, state: &State, sealed: &[Sealed]) {
+        let Some(set) = state.owner.set() else { return };
+        let records = state.owner.records();
+        let ask = Ask::Add {
+            set,
+            is_only: state.owner.is_only(),
+            has: records.first,
+            first: records.end() - sealed.len() as u64,
+            sealed: sealed.to_vec(),
+        };
+        let (flow, origin) = self.id;
+        let lines = lock(&self.insurance.0.heirs);
+        for (name, by) in &state.heirs {
+            lines.say_by(name, *by, Message::Ask(flow, origin, ask.clone()));
+        }
+    }
+
+    fn wake(&self) {
+        wake(&mut lock(&self.state));
+    }
+}
+
+fn wake(state: &mut State) {
+    state.task.take().into_iter().for_each(Waker::wake);
+}
+
+fn has_ended(state: &State) -> bool {
+    matches!(state.stage, Stage::Ending(_)) && state.owner.is_only()
+}
+
+impl Policy for Covered {
+    fn add(&self, sealed: &[Sealed], has: u64) {
+        let mut state = lock(&self.state);
+        state.owner.forget_before(has);
+        sealed.iter().for_each(|sealed| state.owner.add(*sealed));
+        self.say_more(&state, sealed);
+    }
+
+    fn poll_released(&self, cx: &mut Context<'_>, beyond: u64) -> Poll<io::Result<u64>> {
+        let mut state = lock(&self.state);
+        match state.owner.released() {
+            _ if state.stage == Stage::Lost => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            released if released > beyond => Poll::Ready(Ok(released)),
+            _ => {
+                state.task = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn renew(&self, Snapshot { next, moved }: Snapshot) {
+        let mut state = lock(&self.state);
+        state.record.next = next;
+        state.secret.state = moved;
+        let heirs = state.heirs.clone();
+        self.change_heirs(&mut state, heirs);
+    }
+
+    fn end(&self) {
+        let mut state = lock(&self.state);
+        if state.stage != Stage::Open {
+            return;
+        }
+        state.stage = Stage::Ending(Instant::now());
+        self.change_heirs(&mut state, Vec::new());
+        let has_ended = has_ended(&state);
+        drop(state);
+        if has_ended {
+            self.insurance.0.policies.remove(&self.id);
+        }
+    }
+
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.stage == Stage::Lost || has_ended(&state) {
+            return Poll::Ready(());
+        }
+        state.task = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
