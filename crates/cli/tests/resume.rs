@@ -76,25 +76,28 @@ struct Downloads<'a> {
     scheme: &'static str,
     /// For curl.
     options: Vec<String>,
+    /// Of the request behind each.
+    then: Option<&'static str>,
 }
 
 impl<'a> Downloads<'a> {
     fn of(lab: &'a Lab, (count, mebibytes): (usize, usize)) -> Result<Self> {
         set_receive_window(lab)?;
         let big = add_long_document(lab, "/big", mebibytes)?;
-        Ok(Downloads { lab, big, count, scheme: "http", options: Vec::new() })
+        Ok(Downloads { lab, big, count, scheme: "http", options: Vec::new(), then: Some("/small") })
     }
 
     /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every third
     /// stands still until `work` is over. Every byte is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
-        let Downloads { lab, big, count, scheme, options } = self;
-        let small = Document::of(lab, "/small")?;
+        let Downloads { lab, big, count, scheme, options, then } = self;
+        let then = then.map(|path| Document::of(lab, path)).transpose()?;
         let mut waiting = Vec::new();
         for index in 0..*count {
             let vip = if index % 2 == 0 { lab.vip4().to_string() } else { format!("[{}]", lab.vip6()) };
             let url = |path: &str| format!("{scheme}://{vip}{path}");
-            let gets = vec![(url("/big"), big.clone()), (url("/small"), small.clone())];
+            let then = then.iter().map(|small| (url(small.path), small.clone()));
+            let gets = std::iter::once((url("/big"), big.clone())).chain(then).collect();
             let options = options.iter().map(String::as_str).chain(["--limit-rate", "4M"]);
             let options: Vec<&str> = options.collect();
             waiting.push(start_fetch(lab.client(0), gets, &options, PATIENCE * 4)?);
@@ -111,7 +114,7 @@ impl<'a> Downloads<'a> {
             for download in running {
                 let responses = download.join().expect("no panic")?;
                 let connects: Vec<u64> = responses.iter().map(|response| response.connects).collect();
-                anew += connects[1];
+                anew += connects[1..].iter().sum::<u64>();
             }
             Ok(anew)
         })
@@ -175,11 +178,12 @@ fn downloads_go_on_when_their_server_dies() -> Result {
 
 #[test]
 fn a_second_death_ends_no_download() -> Result {
-    outlive_two_deaths(start(4)?)
+    let cluster = start(4)?;
+    outlive_two_deaths(&cluster, &Downloads::of(&cluster.lab, scale())?)?;
+    cluster.down()
 }
 
-fn outlive_two_deaths(cluster: Cluster) -> Result {
-    let downloads = Downloads::of(&cluster.lab, scale())?;
+fn outlive_two_deaths(cluster: &Cluster, downloads: &Downloads<'_>) -> Result {
     let anew = downloads.beside(|| {
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         std::thread::sleep(Duration::from_secs(1));
@@ -190,7 +194,7 @@ fn outlive_two_deaths(cluster: Cluster) -> Result {
     for node in [0, 1] {
         cluster.lab.node(node).set_loss(0, 0)?;
     }
-    cluster.down()
+    Ok(())
 }
 
 /// The machines of a node and of a switch die together. The other switch has not seen the connections.
@@ -248,14 +252,7 @@ fn downloads_go_on_over_bad_paths() -> Result {
     for node in cluster.lab.nodes() {
         node.set_loss(LITTLE, LITTLE)?;
     }
-    let downloads = Downloads::of(&cluster.lab, scale())?;
-    let anew = downloads.beside(|| {
-        let had = of_resume(&cluster.lab, 0, "under_way")?;
-        cluster.lab.node(0).set_loss(ALL, ALL)?;
-        println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
-        Ok(())
-    })?;
-    assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
+    outlive(&cluster, &Downloads::of(&cluster.lab, scale())?)?;
     (0..3).try_for_each(|node| cluster.lab.node(node).set_loss(0, 0))?;
     cluster.down()
 }
@@ -269,7 +266,13 @@ fn goes_on_at(server: ServerKind) -> Result {
 }
 
 fn goes_on(cluster: Cluster, scale: (usize, usize)) -> Result {
-    let downloads = Downloads::of(&cluster.lab, scale)?;
+    outlive(&cluster, &Downloads::of(&cluster.lab, scale)?)?;
+    cluster.lab.node(0).set_loss(0, 0)?;
+    cluster.down()
+}
+
+/// The first node dies.
+fn outlive(cluster: &Cluster, downloads: &Downloads<'_>) -> Result {
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
@@ -277,8 +280,7 @@ fn goes_on(cluster: Cluster, scale: (usize, usize)) -> Result {
         Ok(())
     })?;
     assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
-    cluster.lab.node(0).set_loss(0, 0)?;
-    cluster.down()
+    Ok(())
 }
 
 #[test]
@@ -365,12 +367,16 @@ fn a_request_behind_a_resumed_response_is_answered() -> Result {
 
 /// Other bytes of the same length.
 fn change(cluster: &Cluster, node: usize) -> Result {
-    let path = cluster.lab.directory().join(format!("roots/node{node}/big"));
-    let changed = path.with_extension("new");
-    std::fs::write(&changed, vec![b'!'; 16 << 20])?;
     // nginx makes entity tags from the length and the second of the last change.
     let later = std::time::SystemTime::now() + Duration::from_secs(2);
-    std::fs::File::options().write(true).open(&changed)?.set_modified(later)?;
+    replace(cluster, node, &vec![b'!'; 16 << 20], later)
+}
+
+fn replace(cluster: &Cluster, node: usize, bytes: &[u8], modified: std::time::SystemTime) -> Result {
+    let path = cluster.lab.directory().join(format!("roots/node{node}/big"));
+    let changed = path.with_extension("new");
+    std::fs::write(&changed, bytes)?;
+    std::fs::File::options().write(true).open(&changed)?.set_modified(modified)?;
     Ok(std::fs::rename(&changed, &path)?)
 }
 
@@ -414,10 +420,13 @@ fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
 }
 
 /// Servers that send the same files in chunks, without a length or a validator.
-fn start_text(nodes: usize) -> Result<Cluster> {
-    let mut cluster = Cluster::prepare(plan_of("repeat", ServerKind::Nginx, nodes))?;
+fn start_text(plan: Plan) -> Result<Cluster> {
+    let mut cluster = Cluster::prepare(plan)?;
+    if cluster.plan.tls.is_some() {
+        cluster.write_certificate()?;
+    }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resume/text.py");
-    for node in 0..nodes {
+    for node in 0..cluster.plan.servers.len() {
         cluster.kill_server(node)?;
         let host = cluster.lab.node(node);
         let mut command = std::process::Command::new("/usr/bin/python3");
@@ -436,15 +445,17 @@ fn files_are_sent_once_more() -> Result {
 
 #[test]
 fn text_that_is_made_goes_on() -> Result {
-    goes_on(start_text(3)?, scale())
+    goes_on(start_text(plan_of("repeat", ServerKind::Nginx, 3))?, scale())
 }
 
 #[test]
 fn a_second_death_ends_no_repetition() -> Result {
-    outlive_two_deaths(start_text(4)?)
+    let cluster = start_text(plan_of("repeat", ServerKind::Nginx, 4))?;
+    outlive_two_deaths(&cluster, &Downloads::of(&cluster.lab, scale())?)?;
+    cluster.down()
 }
 
 #[test]
 fn no_byte_of_another_text_is_sent() -> Result {
-    is_reset_for_another_file(start_text(2)?)
+    is_reset_for_another_file(start_text(plan_of("repeat", ServerKind::Nginx, 2))?)
 }

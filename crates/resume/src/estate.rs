@@ -167,7 +167,7 @@ impl Estate {
 
     /// Answers what is asked about a response over TLS. [`begin`](Self::begin) is for [`Ask::Begin`].
     pub fn answer(&mut self, flow: &Flow, origin: u32, ask: Ask) -> Answer {
-        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set) | Ask::Promise(set, _)) = ask;
+        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set, _) | Ask::Promise(set, _)) = ask;
         let known = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
         let Some(kept) = known else { return Answer::Refused(set) };
         let before = kept.cost();
@@ -181,7 +181,7 @@ impl Estate {
                 }
                 Answer::Known { set, end, left: None }
             }),
-            Ask::Leave(_) => replica.check(set).map(|()| Answer::Left(set)),
+            Ask::Leave(_, by) => replica.leave(set, by).map(|()| Answer::Left(set)),
             Ask::Promise(_, by) => replica.promise(set, by).map(|promise| Answer::Promised(set, by, promise)),
         };
         kept.record.seq = replica.records().seq;

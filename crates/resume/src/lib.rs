@@ -22,7 +22,7 @@ pub use insurable::{Insurable, Mismatch, Uninsured};
 pub use quorum::{
     Ballot, Owner, Place, Promise, Quorums, Records, Refused, Replica, Sealed, SetId, TakeOver,
 };
-pub use record::{Answer, Ask, Flow, Message, Proof, Record, Resumable, Secret};
+pub use record::{Answer, Ask, Flow, Message, Proof, Record, Reply, Resumable, Secret};
 pub use repeat::{Progress, Repetition, repeat};
 pub use repeatable::{Difference, Repeatable};
 pub use rest::{Failure, Rest, send_rest};

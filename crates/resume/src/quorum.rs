@@ -198,7 +198,7 @@ impl Replica {
 
     /// Keeps records that follow, the first of them with this number; the number behind the last one.
     pub fn add(&mut self, set: SetId, first: u64, sealed: &[Sealed]) -> Result<u64, Refused> {
-        self.check(set)?;
+        self.leave(set, set.owner)?;
         if first <= self.records.end() {
             let known = usize::try_from(self.records.end() - first).unwrap_or(usize::MAX);
             self.records.sealed.extend(sealed.iter().skip(known));
@@ -225,9 +225,9 @@ impl Replica {
         Ok(Promise { records: self.records.clone(), is_only: self.is_only })
     }
 
-    /// Whether the owner may end the set.
-    pub fn check(&self, set: SetId) -> Result<(), Refused> {
-        if set == self.set && set.owner >= self.promised { Ok(()) } else { Err(Refused) }
+    /// Whether this owner, which is the set's or has taken over by it, may end the set.
+    pub fn leave(&self, set: SetId, by: Ballot) -> Result<(), Refused> {
+        if set == self.set && by >= self.promised { Ok(()) } else { Err(Refused) }
     }
 }
 
@@ -237,17 +237,19 @@ pub struct TakeOver {
     set: SetId,
     by: Ballot,
     me: String,
+    heirs: Vec<String>,
     quorums: Quorums,
     promises: Vec<(String, Promise)>,
 }
 
 impl TakeOver {
-    /// Begins with the promise of the heir itself, which was told of so many heirs. `nonce` is random.
-    pub fn begin(mut replica: Replica, heirs: usize, me: &str, nonce: u64) -> Option<Self> {
+    /// Begins with the promise of the heir itself. `nonce` is random.
+    pub fn begin(mut replica: Replica, heirs: &[String], me: &str, nonce: u64) -> Option<Self> {
         let by = replica.promised.after(nonce);
         let own = replica.promise(replica.set, by).ok()?;
         let promises = vec![(me.to_owned(), own)];
-        Some(TakeOver { set: replica.set, by, me: me.to_owned(), quorums: Quorums::of(heirs)?, promises })
+        let (me, quorums) = (me.to_owned(), Quorums::of(heirs.len())?);
+        Some(TakeOver { set: replica.set, by, me, heirs: heirs.to_vec(), quorums, promises })
     }
 
     /// The set, and the number of the take-over.
@@ -278,6 +280,7 @@ impl TakeOver {
         let mut owner = Owner::new(self.by, longest.records.clone(), longest.records.first);
         owner.retiring.push(Retiring {
             set: self.set,
+            heirs: self.heirs.clone(),
             left: HashSet::from([self.me.clone()]),
             needed: self.quorums.to_retire(),
         });
@@ -310,6 +313,7 @@ struct Heirs {
 #[derive(Clone, Debug)]
 struct Retiring {
     set: SetId,
+    heirs: Vec<String>,
     left: HashSet<String>,
     needed: usize,
 }
@@ -346,10 +350,22 @@ impl Owner {
         self.retiring.is_empty()
     }
 
+    /// The heirs that have not left earlier sets, and are to do so.
+    pub fn to_leave(&self) -> Vec<(String, SetId, Ballot)> {
+        let of_set = |retiring: &Retiring| {
+            let left = |heir: &&String| !retiring.left.contains(*heir);
+            let heirs: Vec<String> = retiring.heirs.iter().filter(left).cloned().collect();
+            let (set, by) = (retiring.set, self.ballot);
+            heirs.into_iter().map(move |heir| (heir, set, by))
+        };
+        self.retiring.iter().flat_map(of_set).collect()
+    }
+
     /// Has these heirs from now on; fewer than two are none. They, and those before, are to be told.
     pub fn set_heirs(&mut self, names: &[String]) {
-        if let Some(Heirs { set, quorums, .. }) = self.heirs.take() {
-            self.retiring.push(Retiring { set, left: HashSet::new(), needed: quorums.to_retire() });
+        if let Some(Heirs { set, quorums, known }) = self.heirs.take() {
+            let heirs = known.into_iter().map(|(name, _)| name).collect();
+            self.retiring.push(Retiring { set, heirs, left: HashSet::new(), needed: quorums.to_retire() });
         }
         if let Some(quorums) = Quorums::of(names.len()) {
             self.sets += 1;
@@ -446,7 +462,7 @@ mod tests {
     enum Message {
         Begin { set: SetId, heirs: Vec<String>, records: Records, is_only: bool },
         Add { set: SetId, records: Records, is_only: bool },
-        Leave { set: SetId },
+        Leave { set: SetId, by: Ballot },
         Known { heir: usize, set: SetId, end: u64, left: Option<SetId> },
         Left { heir: usize, set: SetId },
         Prepare { set: SetId, by: Ballot },
@@ -528,13 +544,11 @@ mod tests {
         fn change_heirs(&mut self, node: usize, heirs: Vec<usize>) {
             let Some(owner) = &mut self.nodes[node].owner else { return };
             let names: Vec<String> = heirs.iter().map(|heir| World::name(*heir)).collect();
-            let before = owner.heirs.clone();
             owner.set_heirs(&names);
             let (set, records, is_only) = (owner.set(), owner.records.clone(), owner.is_only());
-            if let Some(before) = before {
-                for (heir, _) in before.known {
-                    self.say(node, heir.parse().unwrap(), Message::Leave { set: before.set });
-                }
+            let to_leave = owner.to_leave();
+            for (heir, set, by) in to_leave {
+                self.say(node, heir.parse().unwrap(), Message::Leave { set, by });
             }
             if let Some(set) = set {
                 for heir in heirs {
@@ -548,7 +562,7 @@ mod tests {
         fn take_over(&mut self, node: usize) {
             let Some((replica, heirs)) = self.nodes[node].replica.clone() else { return };
             self.made += 1;
-            let taking = TakeOver::begin(replica, heirs.len(), &World::name(node), self.made);
+            let taking = TakeOver::begin(replica, &heirs, &World::name(node), self.made);
             let Some(taking) = taking else { return };
             // An owner's own replica leaves the set with it.
             self.nodes[node].replica = None;
@@ -591,9 +605,9 @@ mod tests {
                         self.say(to, from, Message::Known { heir: to, set, end, left: None });
                     }
                 }
-                Message::Leave { set } => {
+                Message::Leave { set, by } => {
                     let Some((replica, _)) = &self.nodes[to].replica else { return };
-                    if replica.check(set).is_ok() {
+                    if replica.leave(set, by).is_ok() {
                         self.nodes[to].replica = None;
                         self.say(to, from, Message::Left { heir: to, set });
                     }
@@ -693,7 +707,8 @@ mod tests {
         assert_eq!(replica.promise(set(1), Ballot::default()), Err(Refused));
         assert_eq!(replica.begin(set(2), Records::default(), true), Err(Refused));
         assert_eq!(replica.add(set(1), 0, &[]), Err(Refused));
-        assert_eq!(replica.check(set(1)), Err(Refused));
+        assert_eq!(replica.leave(set(1), Ballot::default()), Err(Refused));
+        assert_eq!(replica.leave(set(1), later), Ok(()));
         let of_later = SetId { owner: later, number: 1 };
         assert_eq!(replica.begin(of_later, Records::default(), false), Ok(set(1)));
     }

@@ -166,8 +166,8 @@ pub enum Ask {
         /// They themselves.
         sealed: Vec<Sealed>,
     },
-    /// The set ends.
-    Leave(SetId),
+    /// The set ends, as its owner says, or who has taken over by it.
+    Leave(SetId, Ballot),
     /// One of the set is about to take over.
     Promise(SetId, Ballot),
 }
@@ -192,6 +192,15 @@ pub enum Answer {
     Refused(SetId),
 }
 
+/// What an heir says to a node by the connection on which that tells it of its responses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// About the response over TLS on the connection with this origin.
+    Answer(Flow, u32, Answer),
+    /// The heir lives.
+    Lives,
+}
+
 /// A message of a node to one of its heirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -207,4 +216,6 @@ pub enum Message {
     Taken(Flow, u32, u32),
     /// About the response over TLS on the connection with this origin.
     Ask(Flow, u32, Ask),
+    /// Nothing else was to be said. The answer is [`Reply::Lives`].
+    Lives,
 }

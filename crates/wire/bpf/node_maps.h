@@ -244,7 +244,7 @@ struct sb_insured {
         __u8 keeps;         /* as in sb_owned */
         __u8 served;        /* from the program: the client has all of it */
         __u8 fingerprinted; /* the agent gives `fingerprints` what the client has before it sends anything */
-        __u8 over_tls;      /* the agent encrypts: nothing is known here of where the response begins and ends */
+        __u8 over_tls; /* the agent encrypts: nothing is known here of where the response begins and ends */
         __u8 reserved[2];
 };
 

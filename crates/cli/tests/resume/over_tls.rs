@@ -2,9 +2,13 @@
 
 use super::*;
 
+fn over_tls(plan: Plan) -> Plan {
+    Plan { tls: Some(String::new()), ..plan }
+}
+
 /// A service over TLS besides, with the same pool.
 fn start_over_tls(plan: Plan) -> Result<Cluster> {
-    let mut cluster = Cluster::prepare(Plan { tls: Some(String::new()), ..plan })?;
+    let mut cluster = Cluster::prepare(over_tls(plan))?;
     cluster.write_certificate()?;
     for node in 0..cluster.plan.servers.len() {
         cluster.start_node(node)?;
@@ -20,17 +24,102 @@ impl<'a> Downloads<'a> {
     }
 }
 
+fn goes_on_over_tls(cluster: Cluster, options: &[&str]) -> Result {
+    outlive(&cluster, &Downloads::over_tls(&cluster.lab, scale(), options)?)?;
+    cluster.lab.node(0).set_loss(0, 0)?;
+    cluster.down()
+}
+
 #[test]
 fn downloads_over_tls_go_on_when_their_node_dies() -> Result {
+    goes_on_over_tls(start_over_tls(plan(ServerKind::Nginx, 3))?, &[])
+}
+
+#[test]
+fn downloads_over_tls_1_2_go_on_over_bad_paths() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
+    for node in cluster.lab.nodes() {
+        node.set_loss(LITTLE, LITTLE)?;
+    }
+    outlive(&cluster, &Downloads::over_tls(&cluster.lab, scale(), &["--tls-max", "1.2"])?)?;
+    (0..3).try_for_each(|node| cluster.lab.node(node).set_loss(0, 0))?;
+    cluster.down()
+}
+
+#[test]
+fn a_second_death_ends_no_download_over_tls() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 4))?;
+    outlive_two_deaths(&cluster, &Downloads::over_tls(&cluster.lab, scale(), &[])?)?;
+    cluster.down()
+}
+
+#[test]
+fn text_that_is_made_goes_on_over_tls() -> Result {
+    goes_on_over_tls(start_text(over_tls(plan_of("repeat", ServerKind::Nginx, 3)))?, &[])
+}
+
+/// The agent gets the rest from another node's server.
+#[test]
+fn downloads_over_tls_go_on_when_their_server_dies() -> Result {
+    for resume in ["range", "repeat"] {
+        let cluster = start_over_tls(plan_of(resume, ServerKind::Nginx, 3))?;
+        let downloads = Downloads { then: None, ..Downloads::over_tls(&cluster.lab, scale(), &[])? };
+        downloads.beside(|| cluster.kill_server(0))?;
+        let resumed = of_resume(&cluster.lab, 0, "resumed")?;
+        println!("{resumed} responses have gone on from other servers");
+        assert!(resumed > 0);
+        assert_eq!(downloads.dispatched("resumed")?, 0);
+        cluster.down()?;
+    }
+    Ok(())
+}
+
+/// The kernel of an agent that is killed would tell its clients.
+#[test]
+fn downloads_over_tls_go_on_when_their_agent_dies() -> Result {
     let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
     let downloads = Downloads::over_tls(&cluster.lab, scale(), &[])?;
     let anew = downloads.beside(|| {
         let had = of_resume(&cluster.lab, 0, "under_way")?;
-        cluster.lab.node(0).set_loss(ALL, ALL)?;
+        cluster.agent(0).signal(Signal::SIGKILL)?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         Ok(())
     })?;
     assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
-    cluster.lab.node(0).set_loss(0, 0)?;
+    Ok(())
+}
+
+/// One bit of the records that have gone out is another one, and nothing else tells: the client that reads on gets nothing.
+#[test]
+fn no_record_of_another_file_is_sent() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
+    set_receive_window(&cluster.lab)?;
+    let big = add_long_document(&cluster.lab, "/big", 16)?;
+    // Nobody reads: records wait in the node's kernel, and in its agent.
+    let gets = vec![(format!("https://{}/big", cluster.lab.vip4()), big.clone())];
+    let options = ["--insecure", "--http1.1", "--limit-rate", "4M"];
+    let fetching = start_fetch(cluster.client(), gets, &options, PATIENCE)?;
+    wait_until_insured(&cluster.lab, 1)?;
+    let is_here = |node: &usize| of_resume(&cluster.lab, *node, "under_way").is_ok_and(|count| count == 1);
+    let owner = (0..3).find(is_here).ok_or("no node has it")?;
+    let full = || Ok(cluster.client().tcp_counter("TCPToZeroWindowAdv")?);
+    wait_until("the client's buffer is full", PATIENCE, full, |count| *count > 0)?;
+    for node in (0..3).filter(|node| *node != owner) {
+        let path = cluster.lab.directory().join(format!("roots/node{node}/big"));
+        let modified = std::fs::metadata(&path)?.modified()?;
+        let mut bytes = big.body.to_vec();
+        bytes.iter_mut().step_by(1 << 14).for_each(|byte| *byte ^= 1);
+        replace(&cluster, node, &bytes, modified)?;
+    }
+    cluster.lab.node(owner).set_loss(ALL, ALL)?;
+    let failed = || {
+        let of = |node: usize| Ok(cluster.node_status(node)?["resume"]["failed"]["mismatch"].as_u64());
+        let counts: Vec<Option<u64>> = (0..3).filter(|node| *node != owner).map(of).collect::<Result<_>>()?;
+        Ok(counts.into_iter().flatten().sum::<u64>())
+    };
+    wait_until("the heir refuses", PATIENCE, failed, |count| *count == 1)?;
+    let error = fetching().expect_err("it cannot go on").to_string();
+    assert!(error.contains("body ends after"), "{error}");
+    cluster.lab.node(owner).set_loss(0, 0)?;
     cluster.down()
 }

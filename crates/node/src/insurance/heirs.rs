@@ -3,28 +3,32 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use switchback_resume::{Answer, Fingerprint, Flow, Message, Record};
+use switchback_resume::{Fingerprint, Flow, Message, Record, Reply};
 use switchback_tls::endpoint::{Peer, Peers, Stream, hear, say};
 use switchback_wire::sb_told_fingerprint;
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::{Insurance, lock};
 
 /// Heirs of a response, and of one over TLS.
 pub(super) const HEIRS: usize = 2;
-pub(super) const HEIRS_OVER_TLS: usize = 3;
+pub(super) const HEIRS_OVER_TLS: usize = 4;
 /// Messages that wait for a node. One that does not keep up is told of less.
 const WAITING: usize = 4096;
 /// Flows taken from one node that are remembered.
 const TAKEN: usize = 1 << 16;
+/// Interval at which a node is asked whether it lives, and the time without an answer after which no response over TLS waits
+/// for it any more. Of the heirs of one, not too many may be dead at the same time.
+const LIVES: Duration = Duration::from_millis(100);
+const SILENT: Duration = Duration::from_millis(500);
 /// Time between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -120,8 +124,9 @@ impl Taken {
 #[derive(Default)]
 pub(super) struct Heirs {
     lines: HashMap<String, Line>,
-    /// Those that could be reached when heirs were looked for last, and the nodes that were dead.
-    seen: (Vec<(String, u64)>, HashSet<u32>),
+    /// Those that could be reached when heirs were looked for last, and the nodes that were dead. Each with
+    /// the number of its connection, and whether it has been heard lately.
+    seen: (Vec<(String, u64, bool)>, HashSet<u32>),
 }
 
 struct Line {
@@ -131,22 +136,34 @@ struct Line {
     task: JoinHandle<()>,
 }
 
-/// The connection of a line, by its number; 0: there is none.
+/// The connection of a line.
 #[derive(Default)]
-struct Connection(AtomicU64);
+struct Connection(Mutex<Option<Open>>);
+
+#[derive(Clone, Copy)]
+struct Open {
+    number: u64,
+    /// When the node was last heard.
+    heard: Instant,
+}
 
 impl Connection {
-    fn number(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|number| *number > 0)
+    fn open(&self) -> Option<Open> {
+        *lock(&self.0)
     }
 
     fn begin(&self) {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        self.0.store(NUMBERS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.0) = Some(Open { number, heard: Instant::now() });
+    }
+
+    fn is_heard(&self) {
+        lock(&self.0).iter_mut().for_each(|open| open.heard = Instant::now());
     }
 
     fn end(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        *lock(&self.0) = None;
     }
 }
 
@@ -179,9 +196,11 @@ impl Heirs {
 
     /// Whether other nodes can be reached than when this was asked last.
     pub(super) fn have_changed(&mut self, dead: &HashSet<u32>) -> bool {
-        let open =
-            self.lines.iter().filter_map(|(name, line)| Some((name.clone(), line.connection.number()?)));
-        let mut open: Vec<(String, u64)> = open.collect();
+        let open = self.lines.iter().filter_map(|(name, line)| {
+            let open = line.connection.open()?;
+            Some((name.clone(), open.number, open.heard.elapsed() < SILENT))
+        });
+        let mut open: Vec<_> = open.collect();
         open.sort();
         let now = (open, dead.clone());
         let has_changed = now != self.seen;
@@ -189,9 +208,10 @@ impl Heirs {
         has_changed
     }
 
-    /// The number of the connection to a node.
+    /// The number of the connection to a node that has been heard lately.
     pub(super) fn connection(&self, name: &str) -> Option<u64> {
-        self.lines.get(name)?.connection.number()
+        let open = self.lines.get(name)?.connection.open()?;
+        (open.heard.elapsed() < SILENT).then_some(open.number)
     }
 
     /// So many of these nodes that can be reached: those that are heirs already, and others by a hash of the flow.
@@ -202,7 +222,8 @@ impl Heirs {
         mut heirs: Vec<String>,
         peers: impl Iterator<Item = &'a Peer>,
     ) -> Vec<String> {
-        let is_open = |peer: &&Peer| self.connection(&peer.name).is_some();
+        let is_open =
+            |peer: &&Peer| self.lines.get(&peer.name).is_some_and(|line| line.connection.open().is_some());
         let mut open: Vec<&str> = peers.filter(is_open).map(|peer| peer.name.as_str()).collect();
         heirs.retain(|heir| open.contains(&heir.as_str()));
         open.retain(|name| !heirs.iter().any(|heir| heir == name));
@@ -224,7 +245,8 @@ impl Heirs {
 
     /// Tells a node by this connection to it; nothing, if there is another one.
     pub(super) fn say_by(&self, name: &str, connection: u64, message: Message) {
-        if self.connection(name) == Some(connection) {
+        let open = self.lines.get(name).and_then(|line| line.connection.open());
+        if open.is_some_and(|open| open.number == connection) {
             self.say(&[name.to_owned()], &message);
         }
     }
@@ -235,11 +257,11 @@ pub(super) async fn tell(node: SocketAddr, peers: Arc<Peers>, mut far: Far, insu
     loop {
         if let Ok(channel) = peers.insure_at(node).await {
             let (mut from, mut to) = split(channel);
-            let name = far.name.clone();
+            let (name, connection) = (far.name.clone(), Arc::clone(&far.connection));
             // What ends it is seen at the next attempt.
             let _ = tokio::select! {
                 ended = tell_over(&mut to, &mut far, &insurance) => ended,
-                ended = hear_answers(&mut from, &name, &insurance) => ended,
+                ended = hear_replies(&mut from, &name, &connection, &insurance) => ended,
             };
             far.connection.end();
         }
@@ -263,9 +285,18 @@ async fn tell_over(
     for message in taken {
         say(channel, &message).await?;
     }
-    while let Some(message) = far.queue.recv().await {
-        say(channel, &message).await?;
-        if far.connection.number().is_none() {
+    let mut next = Instant::now();
+    loop {
+        if next <= Instant::now() {
+            next = Instant::now() + LIVES;
+            say(channel, &Message::Lives).await?;
+        }
+        match timeout_at(next.into(), far.queue.recv()).await {
+            Ok(Some(message)) => say(channel, &message).await?,
+            Ok(None) => break,
+            Err(_) => {}
+        }
+        if far.connection.open().is_none() {
             // A message has been left out.
             break;
         }
@@ -273,14 +304,18 @@ async fn tell_over(
     Ok(())
 }
 
-async fn hear_answers(
+async fn hear_replies(
     channel: &mut ReadHalf<Box<dyn Stream>>,
     name: &str,
+    connection: &Connection,
     insurance: &Insurance,
 ) -> std::io::Result<()> {
     loop {
-        let (flow, origin, answer) = hear::<(Flow, u32, Answer)>(channel).await?;
-        insurance.0.policies.hear(name, (flow, origin), answer);
+        let reply = hear::<Reply>(channel).await?;
+        connection.is_heard();
+        if let Reply::Answer(flow, origin, answer) = reply {
+            insurance.0.policies.hear(name, (flow, origin), answer);
+        }
     }
 }
 

@@ -26,8 +26,8 @@ use switchback_config::{Action, Resume};
 use switchback_http::framing::Framing;
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{
-    Answer, Ask, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record, Running,
-    Uninsured,
+    Answer, Ask, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record, Reply,
+    Running, Uninsured,
 };
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
@@ -473,7 +473,7 @@ impl Insurance {
     }
 
     /// Keeps what another node says of its responses; the answer, if it waits for one.
-    fn hear(&self, message: Message) -> Option<(Flow, u32, Answer)> {
+    fn hear(&self, message: Message) -> Option<Reply> {
         match message {
             Message::Insure(record) => {
                 self.tell_program(&record, false);
@@ -488,6 +488,7 @@ impl Insurance {
             }
             Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
             Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
+            Message::Lives => return Some(Reply::Lives),
             Message::Ask(flow, origin, Ask::Begin { set, is_only, record, secret, records }) => {
                 let mut estate = lock(&self.0.estate);
                 let (answer, gone) = estate.begin((set, is_only), (*record).clone(), *secret, records);
@@ -495,14 +496,14 @@ impl Insurance {
                     self.tell_program(&record, true);
                 }
                 gone.iter().for_each(|flow| self.forget(flow));
-                return Some((flow, origin, answer));
+                return Some(Reply::Answer(flow, origin, answer));
             }
             Message::Ask(flow, origin, ask) => {
                 let answer = lock(&self.0.estate).answer(&flow, origin, ask);
                 if matches!(answer, Answer::Left(_)) {
                     self.forget(&flow);
                 }
-                return Some((flow, origin, answer));
+                return Some(Reply::Answer(flow, origin, answer));
             }
         }
         None
@@ -629,8 +630,8 @@ impl Insurer for Insurance {
         Box::pin(async move {
             // The other side ends the connection, or its machine does.
             while let Ok(message) = hear::<Message>(&mut channel).await {
-                if let Some(answer) = self.hear(message)
-                    && say(&mut channel, &answer).await.is_err()
+                if let Some(reply) = self.hear(message)
+                    && say(&mut channel, &reply).await.is_err()
                 {
                     return;
                 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags};
+use log::debug;
 use switchback_resume::{Answer, Ask, Flow, Message, Owner, Record, Sealed, Secret};
 use switchback_tls::endpoint::{InsuredResponse, Peer, Policy, Snapshot};
 use switchback_wire::report::pool_id;
@@ -223,16 +224,29 @@ impl Covered {
             names.into_iter().filter_map(by).collect::<Vec<_>>()
         };
         let chosen = if chosen.len() < 2 { Vec::new() } else { chosen };
-        if chosen != state.heirs {
-            self.change_heirs(&mut state, chosen);
+        match chosen == state.heirs {
+            true => self.say_leave(&state),
+            false => self.change_heirs(&mut state, chosen),
+        }
+    }
+
+    /// Tells heirs of earlier sets that are in none any more. The others leave one for the next.
+    fn say_leave(&self, state: &State) {
+        let (flow, origin) = self.id;
+        let lines = lock(&self.insurance.0.heirs);
+        for (name, set, by) in state.owner.to_leave() {
+            if !state.record.heirs.contains(&name) {
+                lines.say(&[name], &Message::Ask(flow, origin, Ask::Leave(set, by)));
+            }
         }
     }
 
     fn change_heirs(&self, state: &mut State, heirs: Vec<(String, u64)>) {
         let names: Vec<String> = heirs.iter().map(|(name, _)| name.clone()).collect();
-        let left = (state.owner.set(), std::mem::replace(&mut state.heirs, heirs));
+        state.heirs = heirs;
         state.owner.set_heirs(&names);
         state.is_only = state.owner.is_only();
+        debug!("the response to {} has the heirs {names:?}", self.id.0.client);
         state.record.heirs = names;
         state.record.seq = state.owner.records().seq;
         let (flow, origin) = self.id;
@@ -257,10 +271,8 @@ impl Covered {
             }
             None => self.insurance.0.have_heirs.delete(bytes_of(&key)),
         };
-        if let (Some(set), before) = left {
-            let gone = before.iter().filter(|(name, _)| !state.record.heirs.contains(name));
-            gone.for_each(|heir| say(heir, Ask::Leave(set)));
-        }
+        drop(lines);
+        self.say_leave(state);
         wake(state);
     }
 

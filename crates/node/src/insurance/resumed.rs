@@ -91,7 +91,7 @@ async fn go_on_over_tls(
 async fn take_over(record: &Record, replica: Replica, insurance: &Insurance) -> Option<Owner> {
     let me = &insurance.0.name;
     let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), record.flow);
-    let mut taking = TakeOver::begin(replica, record.heirs.len(), me, nonce)?;
+    let mut taking = TakeOver::begin(replica, &record.heirs, me, nonce)?;
     let (set, by) = taking.id();
     let id = (record.flow, record.origin);
     let mut answers = insurance.0.policies.take_over(id);

@@ -76,6 +76,13 @@ impl Resumer {
         let records = owner.records().clone();
         let start = client.insured().ok_or(Failure::Unproven)?.start();
         let place = records.place(start).ok_or(Failure::Unproven)?;
+        debug!(
+            "service {}: the response to {} goes on at record {}; {} may have gone out",
+            service.name,
+            flow.0,
+            place.number,
+            records.end() - place.number
+        );
         let others = ServerAddress::at_peers(&shared.peers, &service.name, insured.peers);
         let servers = [service.servers.address().clone(), others];
         let (mut source, running) = Body::open(&service, flow, &servers, &response, &place).await?;
