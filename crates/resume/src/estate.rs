@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
-use crate::quorum::{Records, Refused, Replica, SetId};
+use crate::quorum::{Records, Refused, Replica, Retiring, SetId};
 use crate::record::{Answer, Ask, Flow, Record, Secret};
 
 /// Time between two offers of a response.
@@ -146,17 +146,17 @@ impl Estate {
     /// Begins to keep a response over TLS; the answer, and the flows of those that give way.
     pub fn begin(
         &mut self,
-        (set, is_only): (SetId, bool),
-        record: Record,
-        secret: Secret,
+        set: SetId,
+        earlier: Vec<Retiring>,
+        (record, secret): (Record, Secret),
         records: Records,
     ) -> (Answer, Vec<Flow>) {
         let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
         let end = records.end();
         let (replica, left) = match known {
-            None => (Replica::new(set, records, is_only), None),
-            Some(held) => match held.replica.begin(set, records, is_only) {
-                Ok(left) => (held.replica.clone(), Some(left)),
+            None => (Replica::new(set, records, earlier), None),
+            Some(held) => match held.replica.begin(set, records, earlier) {
+                Ok(left) => (held.replica.clone(), left),
                 Err(Refused) => return (Answer::Refused(set), Vec::new()),
             },
         };
@@ -167,11 +167,14 @@ impl Estate {
 
     /// Answers what is asked about a response over TLS. [`begin`](Self::begin) is for [`Ask::Begin`].
     pub fn answer(&mut self, flow: &Flow, origin: u32, ask: Ask) -> Answer {
-        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set, _) | Ask::Promise(set, _)) = ask;
+        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set, _) | Ask::Promise { set, .. }) =
+            ask;
         let known = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
         let Some(kept) = known else { return Answer::Refused(set) };
         let before = kept.cost();
-        let Some(Held { replica, .. }) = &mut kept.held else { return Answer::Refused(set) };
+        let Kept { record, held: Some(Held { secret, replica }), .. } = kept else {
+            return Answer::Refused(set);
+        };
         let answered = match ask {
             Ask::Begin { .. } => Err(Refused),
             Ask::Add { is_only, has, first, sealed, .. } => replica.add(set, first, &sealed).map(|end| {
@@ -182,9 +185,18 @@ impl Estate {
                 Answer::Known { set, end, left: None }
             }),
             Ask::Leave(_, by) => replica.leave(set, by).map(|()| Answer::Left(set)),
-            Ask::Promise(_, by) => replica.promise(set, by).map(|promise| Answer::Promised(set, by, promise)),
+            Ask::Promise { earlier, by, .. } => match replica.promise(set, &earlier, by) {
+                Ok(promise) => Ok(Answer::Promised(set, by, promise)),
+                Err(Refused) if replica.set() > set => Ok(Answer::Newer {
+                    of: set,
+                    record: Box::new(record.clone()),
+                    secret: Box::new(secret.clone()),
+                    replica: replica.clone(),
+                }),
+                Err(Refused) => Err(Refused),
+            },
         };
-        kept.record.seq = replica.records().seq;
+        record.seq = replica.records().seq;
         self.cost = self.cost - before + kept.cost();
         if let Ok(Answer::Left(_)) = answered {
             self.remove(flow);

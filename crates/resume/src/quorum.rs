@@ -6,7 +6,7 @@
 //! Paxos (Lamport, 1998). An owner with other heirs, and one that has taken over, begins another set, and sends no new record
 //! before so many heirs of the old one have left it that nobody can take over by it.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,13 +145,38 @@ impl Records {
 }
 
 /// The records of a response, as an heir knows them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     set: SetId,
     promised: Ballot,
     records: Records,
-    /// Nobody can take over by an earlier set.
-    is_only: bool,
+    /// Sets by which others may take over, and those of them that this heir has left for this one.
+    earlier: Vec<Retiring>,
+    left: Vec<SetId>,
+}
+
+/// A set of heirs that its owner has left for another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retiring {
+    set: SetId,
+    heirs: Vec<String>,
+    /// The heirs that have left it, too.
+    left: BTreeSet<String>,
+    /// So many of them, and nobody can take over by it.
+    needed: usize,
+}
+
+impl Retiring {
+    /// The set.
+    pub fn set(&self) -> SetId {
+        self.set
+    }
+
+    fn leaves(&mut self, heir: &str) {
+        if self.heirs.iter().any(|name| name == heir) {
+            self.left.insert(heir.to_owned());
+        }
+    }
 }
 
 /// The set of heirs is another one, or is to have another owner.
@@ -161,14 +186,16 @@ pub struct Refused;
 /// What an heir answers to one that takes over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    records: Records,
-    is_only: bool,
+    /// None if the heir is in an earlier set, and has heard of no record of this one.
+    records: Option<Records>,
+    earlier: Vec<Retiring>,
+    left: Vec<SetId>,
 }
 
 impl Replica {
-    /// A set of heirs begins. `is_only`: nobody can take over by an earlier one.
-    pub fn new(set: SetId, records: Records, is_only: bool) -> Self {
-        Replica { set, promised: set.owner, records, is_only }
+    /// A set of heirs begins.
+    pub fn new(set: SetId, records: Records, earlier: Vec<Retiring>) -> Self {
+        Replica { set, promised: set.owner, records, earlier, left: Vec::new() }
     }
 
     /// The set of heirs.
@@ -176,9 +203,9 @@ impl Replica {
         self.set
     }
 
-    /// The latest take-over that has been promised.
-    pub fn promised(&self) -> Ballot {
-        self.promised
+    /// Sets by which others may take over.
+    pub fn earlier(&self) -> &[Retiring] {
+        &self.earlier
     }
 
     /// The records.
@@ -186,19 +213,35 @@ impl Replica {
         &self.records
     }
 
-    /// Another set begins in the place of this one, which this heir leaves.
-    pub fn begin(&mut self, set: SetId, records: Records, is_only: bool) -> Result<SetId, Refused> {
+    /// Another set begins in the place of this one, which this heir leaves: returned, unless it has promised a third node to
+    /// hear of no other owner.
+    pub fn begin(
+        &mut self,
+        set: SetId,
+        records: Records,
+        earlier: Vec<Retiring>,
+    ) -> Result<Option<SetId>, Refused> {
         if set.owner < self.promised || set <= self.set {
             return Err(Refused);
         }
-        let before = self.set;
-        *self = Replica::new(set, records, is_only);
+        let before = self.has_promised_only(set.owner).then_some(self.set);
+        let mut left = std::mem::take(&mut self.left);
+        left.extend(before);
+        left.retain(|left| earlier.iter().any(|retiring| retiring.set == *left));
+        *self = Replica { left, ..Replica::new(set, records, earlier) };
         Ok(before)
+    }
+
+    /// Whether no take-over by the set has been promised but this one.
+    fn has_promised_only(&self, by: Ballot) -> bool {
+        self.promised == self.set.owner || self.promised == by
     }
 
     /// Keeps records that follow, the first of them with this number; the number behind the last one.
     pub fn add(&mut self, set: SetId, first: u64, sealed: &[Sealed]) -> Result<u64, Refused> {
-        self.leave(set, set.owner)?;
+        if set != self.set || set.owner < self.promised {
+            return Err(Refused);
+        }
         if first <= self.records.end() {
             let known = usize::try_from(self.records.end() - first).unwrap_or(usize::MAX);
             self.records.sealed.extend(sealed.iter().skip(known));
@@ -213,21 +256,25 @@ impl Replica {
 
     /// Nobody can take over by an earlier set any more.
     pub fn is_only(&mut self) {
-        self.is_only = true;
+        self.earlier.clear();
     }
 
-    /// Promises to hear of no earlier owner any more.
-    pub fn promise(&mut self, set: SetId, by: Ballot) -> Result<Promise, Refused> {
-        if set != self.set || by < self.promised {
+    /// Promises to hear of no earlier owner any more. An heir in a set before that one has not heard that it has begun, and
+    /// will not.
+    pub fn promise(&mut self, set: SetId, earlier: &[SetId], by: Ballot) -> Result<Promise, Refused> {
+        let has_promised_only = self.has_promised_only(by) || self.promised == set.owner;
+        let is_behind = earlier.contains(&self.set) && has_promised_only;
+        if set != self.set && !is_behind || by < self.promised {
             return Err(Refused);
         }
         self.promised = by;
-        Ok(Promise { records: self.records.clone(), is_only: self.is_only })
+        let records = (!is_behind).then(|| self.records.clone());
+        Ok(Promise { records, earlier: self.earlier.clone(), left: self.left.clone() })
     }
 
     /// Whether this owner, which is the set's or has taken over by it, may end the set.
     pub fn leave(&self, set: SetId, by: Ballot) -> Result<(), Refused> {
-        if set == self.set && by >= self.promised { Ok(()) } else { Err(Refused) }
+        if set == self.set && self.has_promised_only(by) { Ok(()) } else { Err(Refused) }
     }
 }
 
@@ -239,6 +286,7 @@ pub struct TakeOver {
     me: String,
     heirs: Vec<String>,
     quorums: Quorums,
+    earlier: Vec<Retiring>,
     promises: Vec<(String, Promise)>,
 }
 
@@ -246,15 +294,21 @@ impl TakeOver {
     /// Begins with the promise of the heir itself. `nonce` is random.
     pub fn begin(mut replica: Replica, heirs: &[String], me: &str, nonce: u64) -> Option<Self> {
         let by = replica.promised.after(nonce);
-        let own = replica.promise(replica.set, by).ok()?;
+        let own = replica.promise(replica.set, &[], by).ok()?;
         let promises = vec![(me.to_owned(), own)];
         let (me, quorums) = (me.to_owned(), Quorums::of(heirs.len())?);
-        Some(TakeOver { set: replica.set, by, me, heirs: heirs.to_vec(), quorums, promises })
+        let Replica { set, earlier, .. } = replica;
+        Some(TakeOver { set, by, me, heirs: heirs.to_vec(), quorums, earlier, promises })
     }
 
     /// The set, and the number of the take-over.
     pub fn id(&self) -> (SetId, Ballot) {
         (self.set, self.by)
+    }
+
+    /// Sets in which heirs may be that have not heard of this one.
+    pub fn earlier(&self) -> Vec<SetId> {
+        self.earlier.iter().map(Retiring::set).collect()
     }
 
     /// Hears the promise of another heir.
@@ -272,16 +326,23 @@ impl TakeOver {
     /// The new owner, if there are enough promises. It knows all records that may have gone out, and has still to see to it
     /// that nobody else takes over.
     pub fn finish(&self) -> Option<Owner> {
-        let is_enough = self.promises.len() >= self.quorums.to_take_over();
-        if !is_enough || !self.promises.iter().any(|(_, promise)| promise.is_only) {
+        if self.promises.len() < self.quorums.to_take_over() {
             return None;
         }
-        let (_, longest) = self.promises.iter().max_by_key(|(_, promise)| promise.records.end())?;
-        let mut owner = Owner::new(self.by, longest.records.clone(), longest.records.first);
+        let in_set = || self.promises.iter().filter(|(_, promise)| promise.records.is_some());
+        let lists = in_set().filter_map(|(_, promise)| promise.records.as_ref());
+        let longest = lists.max_by_key(|records| records.end())?;
+        let mut owner = Owner::new(self.by, longest.clone(), longest.first);
+        if !in_set().any(|(_, promise)| promise.earlier.is_empty()) {
+            owner.retiring.clone_from(&self.earlier);
+        }
+        for (name, promise) in in_set() {
+            promise.left.iter().for_each(|set| owner.leaves(name, *set));
+        }
         owner.retiring.push(Retiring {
             set: self.set,
             heirs: self.heirs.clone(),
-            left: HashSet::from([self.me.clone()]),
+            left: BTreeSet::from([self.me.clone()]),
             needed: self.quorums.to_retire(),
         });
         owner.settle();
@@ -308,14 +369,6 @@ struct Heirs {
     quorums: Quorums,
     /// Number behind the last record that each of them knows.
     known: Vec<(String, u64)>,
-}
-
-#[derive(Clone, Debug)]
-struct Retiring {
-    set: SetId,
-    heirs: Vec<String>,
-    left: HashSet<String>,
-    needed: usize,
 }
 
 impl Default for Owner {
@@ -345,6 +398,11 @@ impl Owner {
         self.heirs.as_ref().map(|heirs| heirs.set)
     }
 
+    /// Sets before the current one by which others may take over.
+    pub fn earlier(&self) -> &[Retiring] {
+        &self.retiring
+    }
+
     /// Whether nobody can take over by a set before the current one.
     pub fn is_only(&self) -> bool {
         self.retiring.is_empty()
@@ -365,7 +423,7 @@ impl Owner {
     pub fn set_heirs(&mut self, names: &[String]) {
         if let Some(Heirs { set, quorums, known }) = self.heirs.take() {
             let heirs = known.into_iter().map(|(name, _)| name).collect();
-            self.retiring.push(Retiring { set, heirs, left: HashSet::new(), needed: quorums.to_retire() });
+            self.retiring.push(Retiring { set, heirs, left: BTreeSet::new(), needed: quorums.to_retire() });
         }
         if let Some(quorums) = Quorums::of(names.len()) {
             self.sets += 1;
@@ -400,10 +458,14 @@ impl Owner {
 
     /// An heir has left a set.
     pub fn hear_left(&mut self, heir: &str, set: SetId) {
-        if let Some(retiring) = self.retiring.iter_mut().find(|retiring| retiring.set == set) {
-            retiring.left.insert(heir.to_owned());
-        }
+        self.leaves(heir, set);
         self.settle();
+    }
+
+    fn leaves(&mut self, heir: &str, set: SetId) {
+        if let Some(retiring) = self.retiring.iter_mut().find(|retiring| retiring.set == set) {
+            retiring.leaves(heir);
+        }
     }
 
     /// Records before this number may go out.
@@ -460,12 +522,13 @@ mod tests {
 
     #[derive(Clone)]
     enum Message {
-        Begin { set: SetId, heirs: Vec<String>, records: Records, is_only: bool },
+        Begin { set: SetId, heirs: Vec<String>, records: Records, earlier: Vec<Retiring> },
         Add { set: SetId, records: Records, is_only: bool },
         Leave { set: SetId, by: Ballot },
         Known { heir: usize, set: SetId, end: u64, left: Option<SetId> },
         Left { heir: usize, set: SetId },
-        Prepare { set: SetId, by: Ballot },
+        Prepare { set: SetId, earlier: Vec<SetId>, by: Ballot },
+        Newer { of: SetId, heirs: Vec<String>, replica: Replica },
         Promised { heir: usize, set: SetId, by: Ballot, promise: Promise },
     }
 
@@ -545,32 +608,36 @@ mod tests {
             let Some(owner) = &mut self.nodes[node].owner else { return };
             let names: Vec<String> = heirs.iter().map(|heir| World::name(*heir)).collect();
             owner.set_heirs(&names);
-            let (set, records, is_only) = (owner.set(), owner.records.clone(), owner.is_only());
+            let (set, records, earlier) = (owner.set(), owner.records.clone(), owner.earlier().to_vec());
             let to_leave = owner.to_leave();
             for (heir, set, by) in to_leave {
                 self.say(node, heir.parse().unwrap(), Message::Leave { set, by });
             }
             if let Some(set) = set {
                 for heir in heirs {
-                    let (heirs, records) = (names.clone(), records.clone());
-                    self.say(node, heir, Message::Begin { set, heirs, records, is_only });
+                    let (heirs, records, earlier) = (names.clone(), records.clone(), earlier.clone());
+                    self.say(node, heir, Message::Begin { set, heirs, records, earlier });
                 }
             }
             self.send(node);
         }
 
         fn take_over(&mut self, node: usize) {
-            let Some((replica, heirs)) = self.nodes[node].replica.clone() else { return };
-            self.made += 1;
-            let taking = TakeOver::begin(replica, &heirs, &World::name(node), self.made);
-            let Some(taking) = taking else { return };
             // An owner's own replica leaves the set with it.
-            self.nodes[node].replica = None;
+            let Some((replica, heirs)) = self.nodes[node].replica.take() else { return };
+            self.take_over_by(node, replica, &heirs);
+        }
+
+        fn take_over_by(&mut self, node: usize, replica: Replica, heirs: &[String]) {
+            self.made += 1;
+            let taking = TakeOver::begin(replica, heirs, &World::name(node), self.made);
+            let Some(taking) = taking else { return };
             let (set, by) = taking.id();
-            for heir in &heirs {
+            for heir in heirs {
                 let heir: usize = heir.parse().unwrap();
                 if heir != node {
-                    self.say(node, heir, Message::Prepare { set, by });
+                    let earlier = taking.earlier();
+                    self.say(node, heir, Message::Prepare { set, earlier, by });
                 }
             }
             self.nodes[node].taking = Some(taking);
@@ -578,18 +645,22 @@ mod tests {
 
         fn deliver(&mut self, (from, to, message): (usize, usize, Message)) {
             match message {
-                Message::Begin { set, heirs, records, is_only } => {
+                Message::Begin { set, heirs, records, earlier } => {
+                    // Who has the response is no heir of it.
+                    if self.nodes[to].owner.is_some() || self.nodes[to].taking.is_some() {
+                        return;
+                    }
                     let end = records.end();
                     let left = match &mut self.nodes[to].replica {
                         None => {
-                            let replica = Replica::new(set, records, is_only);
+                            let replica = Replica::new(set, records, earlier);
                             self.nodes[to].replica = Some((replica, heirs));
                             None
                         }
-                        Some((replica, of)) => match replica.begin(set, records, is_only) {
+                        Some((replica, of)) => match replica.begin(set, records, earlier) {
                             Ok(left) => {
                                 *of = heirs;
-                                Some(left)
+                                left
                             }
                             Err(Refused) => return,
                         },
@@ -625,10 +696,19 @@ mod tests {
                     owner.hear_left(&World::name(heir), set);
                     self.send(to);
                 }
-                Message::Prepare { set, by } => {
-                    let Some((replica, _)) = &mut self.nodes[to].replica else { return };
-                    if let Ok(promise) = replica.promise(set, by) {
+                Message::Prepare { set, earlier, by } => {
+                    let Some((replica, heirs)) = &mut self.nodes[to].replica else { return };
+                    if let Ok(promise) = replica.promise(set, &earlier, by) {
                         self.say(to, from, Message::Promised { heir: to, set, by, promise });
+                    } else if replica.set() > set {
+                        let (heirs, replica) = (heirs.clone(), replica.clone());
+                        self.say(to, from, Message::Newer { of: set, heirs, replica });
+                    }
+                }
+                Message::Newer { of, heirs, replica } => {
+                    let is_taking = self.nodes[to].taking.as_ref().is_some_and(|taking| taking.set == of);
+                    if is_taking && heirs.contains(&World::name(to)) {
+                        self.take_over_by(to, replica, &heirs);
                     }
                 }
                 Message::Promised { heir, set, by, promise } => {
@@ -700,17 +780,17 @@ mod tests {
     #[test]
     fn who_has_promised_keeps_to_it() {
         let set = |number| SetId { number, ..SetId::default() };
-        let mut replica = Replica::new(set(1), Records::default(), true);
+        let mut replica = Replica::new(set(1), Records::default(), Vec::new());
         let later = Ballot::default().after(1);
-        assert_eq!(replica.promise(set(2), later), Err(Refused), "another set");
-        assert!(replica.promise(set(1), later).is_ok() && replica.promise(set(1), later).is_ok());
-        assert_eq!(replica.promise(set(1), Ballot::default()), Err(Refused));
-        assert_eq!(replica.begin(set(2), Records::default(), true), Err(Refused));
+        assert_eq!(replica.promise(set(2), &[], later), Err(Refused), "another set");
+        assert!(replica.promise(set(1), &[], later).is_ok() && replica.promise(set(1), &[], later).is_ok());
+        assert_eq!(replica.promise(set(1), &[], Ballot::default()), Err(Refused));
+        assert_eq!(replica.begin(set(2), Records::default(), Vec::new()), Err(Refused));
         assert_eq!(replica.add(set(1), 0, &[]), Err(Refused));
         assert_eq!(replica.leave(set(1), Ballot::default()), Err(Refused));
         assert_eq!(replica.leave(set(1), later), Ok(()));
         let of_later = SetId { owner: later, number: 1 };
-        assert_eq!(replica.begin(of_later, Records::default(), false), Ok(set(1)));
+        assert_eq!(replica.begin(of_later, Records::default(), Vec::new()), Ok(Some(set(1))));
     }
 
     #[test]

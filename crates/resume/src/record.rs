@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::fingerprint::{Fingerprint, Key};
 use crate::insurable::{Insurable, Uninsured};
-use crate::quorum::{Ballot, Promise, Records, Sealed, SetId};
+use crate::quorum::{Ballot, Promise, Records, Replica, Retiring, Sealed, SetId};
 use crate::repeatable::Repeatable;
 
 /// A client's connection.
@@ -144,8 +144,8 @@ pub enum Ask {
     Begin {
         /// The set of heirs.
         set: SetId,
-        /// There has been no earlier set, or nobody can take over by one.
-        is_only: bool,
+        /// Sets by which others may take over.
+        earlier: Vec<Retiring>,
         /// What is not secret.
         record: Box<Record>,
         /// See [`Secret`].
@@ -169,7 +169,14 @@ pub enum Ask {
     /// The set ends, as its owner says, or who has taken over by it.
     Leave(SetId, Ballot),
     /// One of the set is about to take over.
-    Promise(SetId, Ballot),
+    Promise {
+        /// The set.
+        set: SetId,
+        /// Sets in which heirs may be that have not heard of this one.
+        earlier: Vec<SetId>,
+        /// The number of the take-over.
+        by: Ballot,
+    },
 }
 
 /// The answer to an [`Ask`].
@@ -188,6 +195,17 @@ pub enum Answer {
     Left(SetId),
     /// The heir hears of no earlier owner any more.
     Promised(SetId, Ballot, Promise),
+    /// The heir is in a later set.
+    Newer {
+        /// The set that it was asked about.
+        of: SetId,
+        /// The response, as it knows it.
+        record: Box<Record>,
+        /// See [`Secret`].
+        secret: Box<Secret>,
+        /// The records that may have gone out.
+        replica: Replica,
+    },
     /// The heir does not know the set any more, or it has promised something else.
     Refused(SetId),
 }
@@ -196,7 +214,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// About the response over TLS on the connection with this origin.
-    Answer(Flow, u32, Answer),
+    Answer(Flow, u32, Box<Answer>),
     /// The heir lives.
     Lives,
 }

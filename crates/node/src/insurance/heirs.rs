@@ -314,7 +314,7 @@ async fn hear_replies(
         let reply = hear::<Reply>(channel).await?;
         connection.is_heard();
         if let Reply::Answer(flow, origin, answer) = reply {
-            insurance.0.policies.hear(name, (flow, origin), answer);
+            insurance.0.policies.hear(name, (flow, origin), *answer);
         }
     }
 }

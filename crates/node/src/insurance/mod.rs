@@ -489,21 +489,25 @@ impl Insurance {
             Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
             Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
             Message::Lives => return Some(Reply::Lives),
-            Message::Ask(flow, origin, Ask::Begin { set, is_only, record, secret, records }) => {
+            Message::Ask(flow, origin, Ask::Begin { set, earlier, record, secret, records }) => {
+                if self.has(&flow, origin) {
+                    // Who has the response is no heir of it.
+                    return Some(Reply::Answer(flow, origin, Box::new(Answer::Refused(set))));
+                }
                 let mut estate = lock(&self.0.estate);
-                let (answer, gone) = estate.begin((set, is_only), (*record).clone(), *secret, records);
+                let (answer, gone) = estate.begin(set, earlier, ((*record).clone(), *secret), records);
                 if matches!(answer, Answer::Known { .. }) {
                     self.tell_program(&record, true);
                 }
                 gone.iter().for_each(|flow| self.forget(flow));
-                return Some(Reply::Answer(flow, origin, answer));
+                return Some(Reply::Answer(flow, origin, Box::new(answer)));
             }
             Message::Ask(flow, origin, ask) => {
                 let answer = lock(&self.0.estate).answer(&flow, origin, ask);
                 if matches!(answer, Answer::Left(_)) {
                     self.forget(&flow);
                 }
-                return Some(Reply::Answer(flow, origin, answer));
+                return Some(Reply::Answer(flow, origin, Box::new(answer)));
             }
         }
         None
@@ -563,6 +567,12 @@ impl Insurance {
             done.map_err(|error| Failure::Here(io::Error::other(error)))?;
         }
         Ok(())
+    }
+
+    /// Whether the connection with this origin is this node's.
+    fn has(&self, flow: &Flow, origin: u32) -> bool {
+        let is_open = |owned: sb_owned| owned.state != sb_ownership::SB_OWN_RELEASED as u8;
+        self.owned(flow).is_some_and(|owned| owned.origin == origin && is_open(owned))
     }
 
     /// Another node has gone on with a response of this one, which was taken for dead: its server is not heard any more.

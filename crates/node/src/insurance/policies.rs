@@ -46,7 +46,7 @@ impl Policies {
                 let covered = lock(&self.by_id).get(&id).cloned();
                 covered.iter().for_each(|covered| covered.hear(heir, &answer));
             }
-            Answer::Promised(..) | Answer::Refused(_) => {
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(_) => {
                 if let Some(taker) = lock(&self.takers).get(&id) {
                     // It may be over.
                     let _ = taker.send((heir.to_owned(), answer));
@@ -260,7 +260,7 @@ impl Covered {
             Some(set) => {
                 let begin = Ask::Begin {
                     set,
-                    is_only: state.is_only,
+                    earlier: state.owner.earlier().to_vec(),
                     record: Box::new(state.record.clone()),
                     secret: Box::new(state.secret.clone()),
                     records: state.owner.records().clone(),
@@ -278,13 +278,13 @@ impl Covered {
 
     fn hear(&self, heir: &str, answer: &Answer) {
         let mut state = lock(&self.state);
-        match *answer {
+        match answer {
             Answer::Known { set, end, left } => {
-                state.owner.hear_known(heir, set, end);
-                left.into_iter().for_each(|left| state.owner.hear_left(heir, left));
+                state.owner.hear_known(heir, *set, *end);
+                left.iter().for_each(|left| state.owner.hear_left(heir, *left));
             }
-            Answer::Left(set) => state.owner.hear_left(heir, set),
-            Answer::Promised(..) | Answer::Refused(_) => {}
+            Answer::Left(set) => state.owner.hear_left(heir, *set),
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(_) => {}
         }
         if state.owner.is_only() && !state.is_only {
             state.is_only = true;

@@ -1,5 +1,6 @@
 //! Flows that the agent has got to go on with another node's response.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -9,12 +10,13 @@ use log::{debug, info};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use switchback_resume::{
-    Answer, Ask, Failure, Flow, Held, Message, Owner, Progress, Proof, Record, Repetition, Replica, Rest,
-    Resumable, Running, Secret, TakeOver, repeat, send_rest,
+    Answer, Ask, Failure, Flow, Held, Message, Owner, Progress, Proof, Record, Repetition, Rest, Resumable,
+    Running, Secret, TakeOver, repeat, send_rest,
 };
 use switchback_tls::endpoint::{InsuredResponse, Insurer, Resumer, Snapshot};
 use switchback_wire::sb_owned;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Insurance, lock};
@@ -61,62 +63,86 @@ async fn go_on_over_tls(
     insurance: &Insurance,
     resumer: &Resumer,
 ) {
-    let (flow, owner) = (record.flow, record.owner.clone());
+    let (flow, from) = (record.flow, record.owner.clone());
     if let Some(owned) = insurance.owned(&flow) {
-        insurance.take_from(&owner, flow, record.origin, owned.generation);
+        insurance.take_from(&from, flow, record.origin, owned.generation);
     }
     reset(&socket);
-    let resumed = match take_over(&record, held.replica, insurance).await {
-        Some(taken) => {
-            let response = inherited(record, held.secret, insurance);
-            resumer.go_on(socket, response, taken).await
+    let id = (flow, record.origin);
+    let taken = timeout(PROMISED, take_over(record, held, insurance)).await;
+    insurance.0.policies.taken_over(&id);
+    let resumed = match taken {
+        Ok(Some((record, secret, owner))) => {
+            resumer.go_on(socket, inherited(record, secret, insurance), owner).await
         }
-        None => Err(Failure::Unproven),
+        _ => Err(Failure::Unproven),
     };
     insurance.forget_taken(&flow);
     match resumed {
         Ok(resumed) => {
             insurance.has_gone_on(&Ok(()));
-            debug!("the response of {owner} to {} has gone on here", flow.client);
+            debug!("the response of {from} to {} has gone on here", flow.client);
             resumed.serve().await;
         }
         Err(failure) => {
-            info!("the response of {owner} to {} does not go on here: {failure}", flow.client);
+            info!("the response of {from} to {} does not go on here: {failure}", flow.client);
             insurance.has_gone_on(&Err(failure));
         }
     }
 }
 
-/// Has the other heirs promise to hear of no earlier owner.
-async fn take_over(record: &Record, replica: Replica, insurance: &Insurance) -> Option<Owner> {
+/// Has the other heirs promise to hear of no earlier owner. None if another node takes over.
+async fn take_over(
+    mut record: Record,
+    mut held: Held,
+    insurance: &Insurance,
+) -> Option<(Record, Secret, Owner)> {
+    let me = insurance.0.name.as_str();
+    let mut answers = insurance.0.policies.take_over((record.flow, record.origin));
+    loop {
+        let nonce = RandomState::new().hash_one(record.flow);
+        let taking = TakeOver::begin(held.replica, &record.heirs, me, nonce)?;
+        match collect(taking, &record, &mut answers, insurance).await? {
+            Ok(owner) => return Some((record, held.secret, owner)),
+            // Some heirs have been told of other ones.
+            Err(newer) => (record, held) = newer,
+        }
+    }
+}
+
+/// Asks other heirs until there are enough promises, or one knows of a later set.
+async fn collect(
+    mut taking: TakeOver,
+    record: &Record,
+    answers: &mut UnboundedReceiver<(String, Answer)>,
+    insurance: &Insurance,
+) -> Option<Result<Owner, (Record, Held)>> {
     let me = &insurance.0.name;
-    let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), record.flow);
-    let mut taking = TakeOver::begin(replica, &record.heirs, me, nonce)?;
     let (set, by) = taking.id();
-    let id = (record.flow, record.origin);
-    let mut answers = insurance.0.policies.take_over(id);
-    let ask = Message::Ask(record.flow, record.origin, Ask::Promise(set, by));
-    let promised = async {
-        loop {
-            if let Some(owner) = taking.finish() {
-                return owner;
-            }
-            let others = record.heirs.iter().filter(|heir| *heir != me && !taking.has(heir));
-            lock(&insurance.0.heirs).say(&others.cloned().collect::<Vec<_>>(), &ask);
-            let deadline = Instant::now() + ASKED_AGAIN;
-            while let Ok(Some((heir, answer))) = timeout_at(deadline, answers.recv()).await {
-                if let Answer::Promised(of, to, promise) = answer
-                    && (of, to) == (set, by)
-                {
+    let ask = Ask::Promise { set, earlier: taking.earlier(), by };
+    let ask = Message::Ask(record.flow, record.origin, ask);
+    loop {
+        if let Some(owner) = taking.finish() {
+            return Some(Ok(owner));
+        }
+        let others = record.heirs.iter().filter(|heir| *heir != me && !taking.has(heir));
+        lock(&insurance.0.heirs).say(&others.cloned().collect::<Vec<_>>(), &ask);
+        let deadline = Instant::now() + ASKED_AGAIN;
+        while let Ok(answer) = timeout_at(deadline, answers.recv()).await {
+            match answer? {
+                (heir, Answer::Promised(of, to, promise)) if (of, to) == (set, by) => {
                     taking.hear(&heir, promise);
                     break;
                 }
+                (_, Answer::Newer { of, record, secret, replica })
+                    if of == set && record.heirs.contains(me) =>
+                {
+                    return Some(Err((*record, Held { secret: *secret, replica })));
+                }
+                _ => {}
             }
         }
-    };
-    let owner = timeout(PROMISED, promised).await.ok();
-    insurance.0.policies.taken_over(&id);
-    owner
+    }
 }
 
 fn inherited(record: Record, secret: Secret, insurance: &Insurance) -> InsuredResponse {
