@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
-use crate::quorum::{Records, Refused, Replica, Retiring, SetId};
+use crate::quorum::{Ballot, Records, Refused, Replica, Retiring, SetId};
 use crate::record::{Answer, Ask, Flow, Record, Secret};
 
 /// Time between two offers of a response.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Promises that are kept without a record.
+const PROMISED: usize = 1 << 16;
 /// Time for which a response is offered.
 const OFFERED: Duration = Duration::from_secs(15);
 
@@ -34,6 +36,8 @@ pub struct Estate {
     by_flow: HashMap<Flow, Kept>,
     by_age: BTreeMap<u64, Flow>,
     next: u64,
+    /// Take-overs that this node has promised of connections with these origins, of which it has no record any more.
+    promised: HashMap<Flow, (u32, Ballot)>,
 }
 
 #[derive(Debug)]
@@ -89,6 +93,7 @@ impl Estate {
             by_flow: HashMap::new(),
             by_age: BTreeMap::new(),
             next: 0,
+            promised: HashMap::new(),
         }
     }
 
@@ -136,7 +141,12 @@ impl Estate {
         while self.cost > self.budget
             && let Some(oldest) = self.by_age.first_key_value().map(|(_, flow)| *flow)
         {
-            self.remove(&oldest);
+            let evicted = self.remove(&oldest);
+            if let Some(Kept { record, held: Some(held), .. }) = evicted
+                && let Some(by) = held.replica.promised()
+            {
+                self.keep_promise(oldest, record.origin, by);
+            }
             self.evicted += 1;
             gone.push(oldest);
         }
@@ -151,6 +161,10 @@ impl Estate {
         (record, secret): (Record, Secret),
         records: Records,
     ) -> (Answer, Vec<Flow>) {
+        let promised = self.promised.get(&record.flow).filter(|(origin, _)| *origin == record.origin);
+        if promised.is_some_and(|(_, by)| set.owner() < *by) {
+            return (Answer::Refused(set), Vec::new());
+        }
         let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
         let end = records.end();
         let (replica, left) = match known {
@@ -197,11 +211,22 @@ impl Estate {
             },
         };
         record.seq = replica.records().seq;
+        let promised = replica.promised();
         self.cost = self.cost - before + kept.cost();
         if let Ok(Answer::Left(_)) = answered {
             self.remove(flow);
+            promised.into_iter().for_each(|by| self.keep_promise(*flow, origin, by));
         }
         answered.unwrap_or(Answer::Refused(set))
+    }
+
+    fn keep_promise(&mut self, flow: Flow, origin: u32, by: Ballot) {
+        if self.promised.len() >= PROMISED
+            && let Some(one) = self.promised.keys().next().copied()
+        {
+            self.promised.remove(&one);
+        }
+        self.promised.insert(flow, (origin, by));
     }
 
     /// Whether there is a record of the flow.
@@ -299,6 +324,7 @@ impl Estate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::Sealed;
     use crate::record::Proof;
 
     fn record(port: u16, owner: &str, heirs: &[&str]) -> Record {
@@ -401,5 +427,31 @@ mod tests {
         // The node comes back, and dies again.
         assert_eq!(count(&mut estate, 16_000, &["n2"]), 0);
         assert_eq!(count(&mut estate, 17_000, &["n1", "n2"]), 1);
+    }
+
+    #[test]
+    fn a_response_over_tls_is_asked_about() {
+        let mut estate = Estate::new("n2", 1 << 20);
+        let kept = record(1, "n1", &["n2", "n3"]);
+        let (flow, bare) = (kept.flow, kept.cost());
+        let set = SetId::default();
+        let ask = |estate: &mut Estate, ask| estate.answer(&flow, 1, ask);
+        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Refused(set));
+        let secret = Secret { service: "a".into(), state: vec![0; 100].into() };
+        let records = Records { seq: 7, overhead: 22, ..Records::default() };
+        let begun = estate.begin(set, Vec::new(), (kept, secret), records);
+        assert_eq!(begun, (Answer::Known { set, end: 0, left: None }, Vec::new()));
+        let cost = estate.cost();
+        assert!(cost > bare + 100);
+        let sealed = vec![Sealed { len: 10, tag: [0; 16], after: 0 }; 3];
+        let add = |has| Ask::Add { set, is_only: true, has, first: 0, sealed: sealed.clone() };
+        let known = Answer::Known { set, end: 3, left: None };
+        assert_eq!((ask(&mut estate, add(0)), ask(&mut estate, add(2))), (known.clone(), known));
+        assert!(estate.cost() > cost);
+        assert_eq!(estate.answer(&flow, 7, add(0)), Answer::Refused(set), "another connection");
+        let offered = estate.offers(Instant::now(), |name| name == "n1");
+        assert_eq!((offered.len(), offered[0].over_tls, offered[0].record.seq), (1, true, 7 + 2 * 32));
+        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Left(set));
+        assert_eq!((estate.len(), estate.cost()), (0, 0));
     }
 }

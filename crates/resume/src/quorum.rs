@@ -18,6 +18,13 @@ pub struct Ballot {
     nonce: u64,
 }
 
+impl SetId {
+    /// The owner of the set.
+    pub fn owner(&self) -> Ballot {
+        self.owner
+    }
+}
+
 impl Ballot {
     /// A later one.
     fn after(self, nonce: u64) -> Self {
@@ -211,6 +218,11 @@ impl Replica {
     /// The records.
     pub fn records(&self) -> &Records {
         &self.records
+    }
+
+    /// The take-over that this heir has promised to hear of no earlier owner than.
+    pub fn promised(&self) -> Option<Ballot> {
+        (self.promised > self.set.owner).then_some(self.promised)
     }
 
     /// Another set begins in the place of this one, which this heir leaves: returned, unless it has promised a third node to
@@ -535,6 +547,8 @@ mod tests {
     struct Node {
         /// With the heirs of the set.
         replica: Option<(Replica, Vec<String>)>,
+        /// What it has promised in a set that it has left.
+        promised: Ballot,
         owner: Option<Owner>,
         /// What it has sent, of `owner`.
         sent: u64,
@@ -553,7 +567,8 @@ mod tests {
 
     impl World {
         fn new(nodes: usize) -> Self {
-            let node = |_| Node { replica: None, owner: None, sent: 0, taking: None };
+            let promised = Ballot::default();
+            let node = |_| Node { replica: None, promised, owner: None, sent: 0, taking: None };
             let mut world = World {
                 nodes: (0..nodes).map(node).collect(),
                 messages: Vec::new(),
@@ -622,6 +637,23 @@ mod tests {
             self.send(node);
         }
 
+        /// A node has no room for a response.
+        fn evict(&mut self, node: usize) {
+            if let Some((replica, _)) = self.nodes[node].replica.take() {
+                let promised = replica.promised().unwrap_or_default();
+                self.nodes[node].promised = self.nodes[node].promised.max(promised);
+            }
+        }
+
+        /// An heir restarts.
+        fn restart(&mut self, node: usize) {
+            if self.nodes[node].owner.is_none() {
+                (self.nodes[node].replica, self.nodes[node].taking) = (None, None);
+                self.nodes[node].promised = Ballot::default();
+                self.messages.retain(|(of, at, _)| *of != node && *at != node);
+            }
+        }
+
         fn take_over(&mut self, node: usize) {
             // An owner's own replica leaves the set with it.
             let Some((replica, heirs)) = self.nodes[node].replica.take() else { return };
@@ -647,7 +679,8 @@ mod tests {
             match message {
                 Message::Begin { set, heirs, records, earlier } => {
                     // Who has the response is no heir of it.
-                    if self.nodes[to].owner.is_some() || self.nodes[to].taking.is_some() {
+                    let Node { owner, taking, promised, .. } = &self.nodes[to];
+                    if owner.is_some() || taking.is_some() || set.owner < *promised {
                         return;
                     }
                     let end = records.end();
@@ -679,7 +712,7 @@ mod tests {
                 Message::Leave { set, by } => {
                     let Some((replica, _)) = &self.nodes[to].replica else { return };
                     if replica.leave(set, by).is_ok() {
-                        self.nodes[to].replica = None;
+                        self.evict(to);
                         self.say(to, from, Message::Left { heir: to, set });
                     }
                 }
@@ -752,9 +785,9 @@ mod tests {
                         let heirs = some(&mut random).into_iter().filter(|heir| *heir != node).collect();
                         world.change_heirs(node, heirs);
                     }
-                    // It restarts, or has no room for all.
-                    2 => world.nodes[random.below(nodes)].replica = None,
-                    3..7 => world.write(random.below(nodes)),
+                    2 => world.evict(random.below(nodes)),
+                    3 => world.restart(random.below(nodes)),
+                    4..7 => world.write(random.below(nodes)),
                     7 if !world.messages.is_empty() => {
                         // The connection between the two breaks.
                         let (from, to, _) = world.messages[random.below(world.messages.len())];

@@ -18,7 +18,7 @@ pub mod traces;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,6 +52,21 @@ pub fn load_seconds() -> u64 {
 pub fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Builds a client in Go from one file.
+pub fn build_go(name: &str, source: &str) -> Result<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let binary = target.join(name);
+    let mut build = Command::new("timeout");
+    build.args(["300", "go", "build", "-o"]).arg(&binary).arg(source);
+    build.env("GOCACHE", target.join("go-cache"));
+    // Nothing of it comes from the network, and it needs no C compiler.
+    build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
+    match build.status()?.success() {
+        true => Ok(binary),
+        false => Err(format!("{source} does not build").into()),
+    }
 }
 
 /// Waits until `state` is what is wanted; an error tells the last state otherwise.

@@ -1,9 +1,14 @@
 //! Responses over TLS, which the agents encrypt.
 
+use std::io::Read;
+use std::process::{Child, Stdio};
+
 use super::*;
+use crate::common::{build_go, text};
 
 fn over_tls(plan: Plan) -> Plan {
-    Plan { tls: Some(String::new()), ..plan }
+    // Of HTTP/2 no response is insured.
+    Plan { tls: Some("protocols = [\"http/1.1\"]".to_owned()), ..plan }
 }
 
 /// A service over TLS besides, with the same pool.
@@ -19,7 +24,7 @@ fn start_over_tls(plan: Plan) -> Result<Cluster> {
 
 impl<'a> Downloads<'a> {
     fn over_tls(lab: &'a Lab, scale: (usize, usize), options: &[&str]) -> Result<Self> {
-        let options = ["--insecure", "--http1.1"].iter().chain(options).map(|option| (*option).to_owned());
+        let options = ["--insecure"].iter().chain(options).map(|option| (*option).to_owned());
         Ok(Downloads { scheme: "https", options: options.collect(), ..Downloads::of(lab, scale)? })
     }
 }
@@ -97,7 +102,7 @@ fn no_record_of_another_file_is_sent() -> Result {
     let big = add_long_document(&cluster.lab, "/big", 16)?;
     // Nobody reads: records wait in the node's kernel, and in its agent.
     let gets = vec![(format!("https://{}/big", cluster.lab.vip4()), big.clone())];
-    let options = ["--insecure", "--http1.1", "--limit-rate", "4M"];
+    let options = ["--insecure", "--limit-rate", "4M"];
     let fetching = start_fetch(cluster.client(), gets, &options, PATIENCE)?;
     wait_until_insured(&cluster.lab, 1)?;
     let is_here = |node: &usize| of_resume(&cluster.lab, *node, "under_way").is_ok_and(|count| count == 1);
@@ -121,5 +126,53 @@ fn no_record_of_another_file_is_sent() -> Result {
     let error = fetching().expect_err("it cannot go on").to_string();
     assert!(error.contains("body ends after"), "{error}");
     cluster.lab.node(owner).set_loss(0, 0)?;
+    cluster.down()
+}
+
+/// A client whose output nobody reads until its node is dead.
+fn begin(host: &Host, words: &[&str]) -> Result<Child> {
+    let mut command = host.command("timeout");
+    command.args(["--signal=KILL", "60"]).args(words);
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+}
+
+#[test]
+fn openssl_and_go_get_the_rest() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
+    set_receive_window(&cluster.lab)?;
+    let big = add_long_document(&cluster.lab, "/big", 16)?;
+    let go = build_go("resume-client", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resume/go/main.go"))?;
+    let vip = cluster.lab.vip4();
+    let url = format!("https://{vip}/big");
+    let openssl = |version: &str| {
+        let request = "GET /big HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n";
+        format!(
+            "printf '{request}' | openssl s_client -quiet -ign_eof -connect {vip}:443 {version} 2> /dev/null"
+        )
+    };
+    let mut clients = Vec::new();
+    for version in ["-tls1_2", "-tls1_3"] {
+        for _ in 0..3 {
+            clients.push(begin(cluster.client(), &["sh", "-c", &openssl(version)])?);
+            clients.push(begin(cluster.client(), &[text(&go), &url])?);
+        }
+    }
+    wait_until_insured(&cluster.lab, clients.len())?;
+    let had = of_resume(&cluster.lab, 0, "under_way")?;
+    assert!(had > 0);
+    cluster.lab.node(0).set_loss(ALL, ALL)?;
+    for mut client in clients {
+        let mut got = Vec::new();
+        client.stdout.take().expect("piped").read_to_end(&mut got)?;
+        assert!(client.wait()?.success());
+        let head = got
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n")
+            .filter(|_| got.starts_with(b"HTTP/1.1 200"));
+        assert!(got[head.map_or(0, |end| end + 4)..] == *big.body, "{} bytes", got.len());
+    }
+    let resumed = dispatched(cluster.lab.switch(0), "resumed")?;
+    assert_eq!((resumed, dispatched(cluster.lab.switch(0), "not_resumed")?), (had, 0));
+    cluster.lab.node(0).set_loss(0, 0)?;
     cluster.down()
 }

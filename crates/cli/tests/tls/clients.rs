@@ -1,13 +1,13 @@
 //! Clients of many makes get, and give, the right bytes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::chromium::dump_dom_with;
 use crate::common::document::block;
 use crate::common::http::{Document, add_long_document, fetch};
-use crate::common::{Cluster, PATIENCE, Plan, Result, long, text};
+use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, long, text};
 use crate::{
     NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, prepare, program, start,
     start_plan, to_service, url,
@@ -106,15 +106,7 @@ fn node_undici() -> Result {
 
 /// Builds the program that is a client.
 pub fn go_client() -> Result<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let binary = target.join("go-tls-client");
-    let mut build = Command::new("timeout");
-    build.args(["300", "go", "build", "-o"]).arg(&binary).arg(program("go/main.go"));
-    build.env("GOCACHE", target.join("go-cache"));
-    // Nothing of it comes from the network, and it needs no C compiler.
-    build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-    assert!(build.status()?.success());
-    Ok(binary)
+    build_go("go-tls-client", &program("go/main.go"))
 }
 
 #[test]

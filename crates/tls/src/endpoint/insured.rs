@@ -515,3 +515,263 @@ impl Covered {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::pin::Pin;
+    use std::sync::Mutex;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::endpoint::Stream;
+    use crate::keys::{Cipher, Half};
+    use crate::record_layer::Version;
+    use crate::records::Records as Open;
+    use crate::session::{Facts, State};
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\nETag: \"a\"\r\n\r\n";
+    const START: u32 = u32::MAX - 100;
+    const AFTER: u64 = 64 << 10;
+
+    fn session() -> Session {
+        let half = || Half::new(Cipher::Aes128Gcm, &[1; 16], &[2; 12], &[3; 32], 0).unwrap();
+        Session {
+            state: State::Open(Box::new(Open::new(Version::Tls13, half(), half()))),
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            data: Vec::new(),
+            read: 0,
+            facts: Facts::default(),
+        }
+    }
+
+    /// Other nodes, as this one has them.
+    #[derive(Default)]
+    struct Others(Mutex<Told>);
+
+    #[derive(Default)]
+    struct Told {
+        records: Records,
+        next: u32,
+        released: u64,
+        ending: bool,
+        ended: bool,
+        uninsurable: Vec<&'static str>,
+    }
+
+    impl Insurer for Arc<Others> {
+        fn hear(&self, _: Box<dyn Stream>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(async {})
+        }
+
+        fn numbers(&self, _: Addresses) -> Option<Numbers> {
+            Some(Numbers { client: 7, server: START })
+        }
+
+        fn insure(&self, response: InsuredResponse, owner: Owner) -> Option<Arc<dyn Policy>> {
+            let mut told = self.0.lock().unwrap();
+            told.records = owner.records().clone();
+            told.released = owner.records().end();
+            told.next = response.state.next;
+            Some(Arc::clone(self) as Arc<dyn Policy>)
+        }
+
+        fn is_uninsurable(&self, why: &'static str) {
+            self.0.lock().unwrap().uninsurable.push(why);
+        }
+
+        fn has_gone_on(&self, _: &Result<(), Failure>) {}
+    }
+
+    impl Policy for Others {
+        fn add(&self, sealed: &[Sealed], has: u64) {
+            let mut told = self.0.lock().unwrap();
+            told.records.sealed.extend_from_slice(sealed);
+            told.records.forget_before(has);
+        }
+
+        fn poll_released(&self, _: &mut Context<'_>, beyond: u64) -> Poll<io::Result<u64>> {
+            let released = self.0.lock().unwrap().released;
+            if released > beyond { Poll::Ready(Ok(released)) } else { Poll::Pending }
+        }
+
+        fn renew(&self, state: Snapshot) {
+            self.0.lock().unwrap().next = state.next;
+        }
+
+        fn end(&self) {
+            self.0.lock().unwrap().ending = true;
+        }
+
+        fn poll_ended(&self, _: &mut Context<'_>) -> Poll<()> {
+            if self.0.lock().unwrap().ended { Poll::Ready(()) } else { Poll::Pending }
+        }
+    }
+
+    fn asked(how: Resume) -> Asked {
+        let service = "a".into();
+        Asked { how, service, peers: Vec::new(), past: Vec::new(), text: REQUEST.to_vec(), keeps: true }
+    }
+
+    fn head() -> ResponseHead {
+        ResponseHead { len: HEAD.len(), status: 200, body: ResponseBody::Length(1_000_000), keep_alive: true }
+    }
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
+
+    /// A connection that is being sent a response, and what the other nodes are told of it.
+    struct Sending {
+        insured: Insured,
+        session: Session,
+        others: Arc<Others>,
+        server: TcpStream,
+        client: TcpStream,
+        flushed: u64,
+    }
+
+    impl Sending {
+        fn new(how: Resume) -> Self {
+            let (server, client) = connected();
+            let others = Arc::<Others>::default();
+            let flow = (client.local_addr().unwrap(), server.local_addr().unwrap());
+            let insurer = Arc::new(Arc::clone(&others));
+            let mut insured = Insured::new(insurer, AFTER, flow, server.as_fd()).unwrap();
+            insured.asks(asked(how));
+            insured.answers(&head(), HEAD);
+            let mut sending = Sending { insured, session: session(), others, server, client, flushed: 0 };
+            sending.send(HEAD);
+            sending
+        }
+
+        fn send(&mut self, data: &[u8]) {
+            self.insured.send(&mut self.session, self.flushed, data).unwrap();
+        }
+
+        /// How many bytes of what waits may go out.
+        fn may_go(&mut self) -> usize {
+            let mut cx = Context::from_waker(Waker::noop());
+            let released = self.insured.released(&mut cx, &self.session, self.server.as_fd()).unwrap();
+            let waiting = self.session.outgoing().len();
+            waiting.min(usize::try_from(released.saturating_sub(self.flushed)).unwrap_or(usize::MAX))
+        }
+
+        /// The client gets, and acknowledges, what may go out.
+        fn flush(&mut self) {
+            let len = self.may_go();
+            let out: Vec<u8> = self.session.outgoing().drain(..len).collect();
+            self.server.write_all(&out).unwrap();
+            self.client.read_exact(&mut vec![0; len]).unwrap();
+            self.flushed += len as u64;
+            while kernel::unacknowledged(self.server.as_fd()).unwrap() > 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn records_wait_until_others_know_them() {
+        for how in [Resume::Range, Resume::Repeat] {
+            let mut sending = Sending::new(how);
+            sending.send(&[1; 1000]);
+            sending.flush();
+            sending.send(&vec![2; AFTER as usize]);
+            // The client has the first record, so there is something to begin with.
+            let waiting = sending.session.outgoing().len();
+            assert_eq!(sending.may_go(), waiting, "nobody had to know of it");
+            let told = |sending: &Sending| sending.others.0.lock().unwrap().records.clone();
+            let Records { first, seq, sent, overhead, sealed, before } = told(&sending);
+            assert_eq!((first, sent, overhead), (2, 1000, 22));
+            let head_and_first = (HEAD.len() + 1000 + 2 * 22) as u32;
+            assert_eq!(seq, START.wrapping_add(head_and_first), "it wraps");
+            assert_eq!(sealed.len(), 4);
+            assert!(session().outgoing().is_empty() && sealed[0].tag != sealed[1].tag);
+            assert_eq!(before != 0 && sealed[3].after != 0, how == Resume::Repeat);
+            assert_eq!(sending.others.0.lock().unwrap().next, 7);
+            sending.flush();
+            sending.send(&[3; 20_000]);
+            assert_eq!(sending.may_go(), 0);
+            assert_eq!(
+                (told(&sending).first, told(&sending).end()),
+                (6, 8),
+                "what the client has is forgotten"
+            );
+            sending.others.0.lock().unwrap().released = 7;
+            assert_eq!(sending.may_go(), DATA_MAX + 22);
+            // The client says something that has no answer, and something that has one.
+            sending.insured.hears(5, &sending.session, false);
+            assert_eq!(sending.others.0.lock().unwrap().next, 12);
+            assert_eq!(sending.may_go(), DATA_MAX + 22);
+            sending.insured.hears(5, &sending.session, true);
+            assert!(sending.others.0.lock().unwrap().ending);
+            assert_eq!(sending.may_go(), 0, "not before nobody can go on with it");
+            sending.others.0.lock().unwrap().ended = true;
+            assert_eq!(sending.may_go(), 20_000 + 2 * 22);
+        }
+    }
+
+    #[test]
+    fn a_response_ends_its_insurance() {
+        let mut sending = Sending::new(Resume::Range);
+        sending.send(&[1; 1000]);
+        sending.flush();
+        sending.send(&vec![2; AFTER as usize]);
+        sending.flush();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(sending.insured.poll_end(&mut cx).is_pending());
+        sending.others.0.lock().unwrap().ended = true;
+        assert!(sending.insured.poll_end(&mut cx).is_ready());
+        assert!(sending.insured.response().is_none());
+    }
+
+    #[test]
+    fn a_long_response_that_cannot_be_insured_is_counted() {
+        let (server, client) = connected();
+        let others = Arc::<Others>::default();
+        let flow = (client.local_addr().unwrap(), server.local_addr().unwrap());
+        let mut insured = Insured::new(Arc::new(Arc::clone(&others)), AFTER, flow, server.as_fd()).unwrap();
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+        for (len, counted) in [(1000, 0), (1_000_000, 1)] {
+            insured.asks(asked(Resume::Range));
+            insured.answers(&ResponseHead { body: ResponseBody::Length(len), ..head() }, text);
+            assert_eq!(others.0.lock().unwrap().uninsurable.len(), counted);
+        }
+        assert_eq!(others.0.lock().unwrap().uninsurable, ["validator"]);
+    }
+
+    #[test]
+    fn nothing_of_another_record_goes_out() {
+        let body = [7; 5000];
+        let mut first = session();
+        first.send(&body).unwrap();
+        let record = first.outgoing().clone();
+        let expected = Sealed { len: 5000, tag: *record.last_chunk().unwrap(), after: 0 };
+        for (changed, has) in [(None, 0), (None, 100), (Some((0, 1)), 0), (Some((4999, 128)), 100)] {
+            let mut sending = Sending::new(Resume::Range);
+            let mut second = session();
+            let response = Response::read(asked(Resume::Range), HEAD, true).unwrap();
+            let place = Place { number: 0, seq: START, sent: 0, before: 0 };
+            sending.insured.takes(response, &place, None, Owner::default(), &second);
+            let mut again = body;
+            changed.iter().for_each(|(at, bit)| again[*at] ^= bit);
+            let sent = sending.insured.send_again(&mut second, 0, (&again, has), &expected);
+            match changed {
+                None => {
+                    sent.unwrap();
+                    assert!(second.outgoing()[..] == record[has..]);
+                }
+                Some(_) => {
+                    assert!(matches!(sent, Err(Failure::Difference(Difference::Content))), "{sent:?}");
+                    assert!(second.outgoing().is_empty());
+                }
+            }
+        }
+    }
+}

@@ -335,6 +335,12 @@ impl Bench {
         self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
     }
 
+    /// Another node can go on with the response over TLS.
+    pub fn give_heirs_over_tls(&self, flow: &sb_flow, origin: u32) {
+        let heirs = sb_heirs { origin, over_tls: 1, ..Default::default() };
+        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
+    }
+
     /// Another node's response with which this one can go on.
     pub fn insure(&self, flow: &sb_flow, response: &sb_insured) {
         self.skel.maps.insured.update(bytes_of(flow), bytes_of(response), MapFlags::ANY).unwrap();

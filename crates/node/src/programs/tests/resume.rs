@@ -8,7 +8,9 @@ use std::time::Duration;
 use nix::libc;
 use sb_op::*;
 use sb_reason::*;
-use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_http::framing::generated::{
+    SB_FRAMING_BODY, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP,
+};
 use switchback_resume::{Key, Running};
 use switchback_wire::generation::Generation;
 use switchback_wire::packet::{TcpView, flags, segment};
@@ -366,6 +368,34 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
             assert_eq!((owned.framing.state(), owned.followed), (SB_FRAMING_NONE, known.ack + 5000));
         }
         assert_eq!(bench.counter(NodeCounter::Resumed), 2);
+    });
+}
+
+/// Where the response ends, only the agent knows; that its process ends, no client hears.
+#[test]
+fn the_agent_goes_on_over_tls() {
+    alone(|| {
+        let bench = Bench::new();
+        let _egress = bench.attach_egress(LOOPBACK);
+        let mut known = new(40_000, false);
+        let response =
+            sb_insured { head_bytes: 0, sent: 0, bytes: SB_INSURED_UNKNOWN, over_tls: 1, ..insured(&known) };
+        let agent = agent_with(&bench, &known, &response);
+        known.ack += 70_000;
+        bench.send(&resume(&known));
+        let (socket, _) = agent.accept().unwrap();
+        let owned = bench.flow(&known.flow).unwrap();
+        assert_eq!((owned.framing.state(), owned.followed), (SB_FRAMING_LOST, known.ack));
+        socket.set_nodelay(true).unwrap();
+        (&socket).write_all(&[b'y'; 5000]).unwrap();
+        wait_until("it has been sent", || {
+            bench.flow(&known.flow).is_some_and(|owned| owned.followed == known.ack + 5000)
+        });
+        bench.give_heirs_over_tls(&known.flow, known.seq - 500);
+        let (reports, ends) = bench.insurable();
+        assert_eq!((reports.len(), ends.len()), (0, 0));
+        drop(socket);
+        wait_until("it is left", || bench.counter(NodeCounter::Bequeathed) == 1);
     });
 }
 
