@@ -201,7 +201,7 @@ impl Estate {
             Ask::Leave(_, by) => replica.leave(set, by).map(|()| Answer::Left(set)),
             Ask::Promise { earlier, by, .. } => match replica.promise(set, &earlier, by) {
                 Ok(promise) => Ok(Answer::Promised(set, by, promise)),
-                Err(Refused) if replica.set() > set => Ok(Answer::Newer {
+                Err(Refused) if replica.follows(set) => Ok(Answer::Newer {
                     of: set,
                     record: Box::new(record.clone()),
                     secret: Box::new(secret.clone()),

@@ -220,9 +220,14 @@ impl Replica {
         &self.records
     }
 
-    /// The take-over that this heir has promised to hear of no earlier owner than.
+    /// The take-over that this heir hears of no earlier owner than; None: of any.
     pub fn promised(&self) -> Option<Ballot> {
-        (self.promised > self.set.owner).then_some(self.promised)
+        Some(self.promised).filter(|promised| *promised > Ballot::default())
+    }
+
+    /// Whether this set has begun in the place of that one, and a member that is still in that one has not heard of it.
+    pub fn follows(&self, set: SetId) -> bool {
+        self.earlier.iter().any(|earlier| earlier.set == set)
     }
 
     /// Another set begins in the place of this one, which this heir leaves: returned, unless it has promised a third node to
@@ -733,7 +738,7 @@ mod tests {
                     let Some((replica, heirs)) = &mut self.nodes[to].replica else { return };
                     if let Ok(promise) = replica.promise(set, &earlier, by) {
                         self.say(to, from, Message::Promised { heir: to, set, by, promise });
-                    } else if replica.set() > set {
+                    } else if replica.follows(set) {
                         let (heirs, replica) = (heirs.clone(), replica.clone());
                         self.say(to, from, Message::Newer { of: set, heirs, replica });
                     }

@@ -78,7 +78,7 @@ impl fmt::Display for Failure {
             Failure::Server(error) => write!(f, "the server: {error}"),
             Failure::Mismatch(mismatch) => mismatch.fmt(f),
             Failure::Difference(difference) => difference.fmt(f),
-            Failure::Unproven => f.write_str("there is no fingerprint of all that the client may have"),
+            Failure::Unproven => f.write_str("it is not known what the client may have"),
             Failure::Here(error) => write!(f, "the programs cannot be told: {error}"),
             Failure::Client(error) => write!(f, "the client: {error}"),
             Failure::Stalled => f.write_str("neither the server nor the client goes on"),

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
 use switchback_access_log::Ended;
-use switchback_config::{ClientAddress, Protocol, Scheme};
+use switchback_config::{ClientAddress, Protocol, Resume, Scheme};
 use switchback_http::{Progress, Reject, parse_head};
 use switchback_routes::location;
 
@@ -42,7 +42,10 @@ const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenti
 /// The server that answers a request.
 enum Target<'a> {
     /// The server of this node.
-    Own,
+    Own {
+        /// How another node goes on with its responses over HTTP/1.1.
+        resume: Resume,
+    },
     /// A server of a pool that this node is not in.
     Pool(&'a Elsewhere),
     /// The server of a node with less load.
@@ -219,7 +222,7 @@ impl Conversation {
         entry: &mut Entry,
     ) -> Result<Response<Incoming>, Instead> {
         let forwarder = match (&target, &self.greeting) {
-            (Target::Own, _) => self.own.clone(),
+            (Target::Own { .. }, _) => self.own.clone(),
             (Target::Pool(others), Some(greeting)) => {
                 forwarder(others.servers.address().clone(), greeting.clone())
             }
@@ -232,7 +235,16 @@ impl Conversation {
             _ => None,
         };
         entry.answer.begin(&self.service.node);
-        forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
+        let response =
+            forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))?;
+        if let (Target::Own { resume }, Some((insurer, after))) = (&target, &self.service.insurer)
+            && *resume != Resume::Off
+            && response.body().size_hint().lower() >= *after
+        {
+            // Streams share the numbers of records.
+            insurer.is_uninsurable("http2");
+        }
+        Ok(response)
     }
 }
 
@@ -296,7 +308,7 @@ fn target<'a>(
     let target = match service.way(&head, Protocol::Http2) {
         Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
             Some(peer) => Target::Peer(peer),
-            None => Target::Own,
+            None => Target::Own { resume: here.resume },
         },
         Way::Elsewhere(others) => Target::Pool(others),
         Way::Redirect(redirect) => {
@@ -306,7 +318,7 @@ fn target<'a>(
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
         Way::Refused(reject) => return Err(refused(reject)),
     };
-    if !matches!(target, Target::Own) {
+    if !matches!(target, Target::Own { .. }) {
         debug!("service {}: a request of {client} is forwarded", service.name);
         service.counters.forwarded.add(1);
     }

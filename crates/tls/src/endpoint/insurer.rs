@@ -1,5 +1,6 @@
 //! How this node's responses are made ready to go on at other nodes, and how it goes on with theirs.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,13 +64,19 @@ pub struct InsuredResponse {
     pub state: Snapshot,
 }
 
-/// The state of a connection.
-#[derive(Debug)]
+/// The state of a connection. It is as secret as the connection.
 pub struct Snapshot {
     /// Sequence number of the client's next byte.
     pub next: u32,
     /// [`crate::Moved::to_bytes`]
     pub moved: Zeroizing<Vec<u8>>,
+}
+
+/// Without keys.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("next", &self.next).finish_non_exhaustive()
+    }
 }
 
 /// An insured response. It is not insured any more when this is dropped.
