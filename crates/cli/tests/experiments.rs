@@ -300,9 +300,12 @@ fn downloads_go_on_when_their_node_dies_and_proxies_lose_theirs() {
 #[test]
 fn only_long_responses_are_reported_to_agents() {
     let table = short_form_with(&["resume-cost"], &TEXTS);
-    let [medium, large] = ["64 KiB, keep-alive", "1 MiB, keep-alive"].map(|size| cells(&table, &[size]));
-    assert!(number(medium[3]) > 0.0 && number(large[3]) > 0.0, "{table}");
-    assert!(number(medium[10]) == 0.0 && number(large[10]) > 0.0, "{table}");
+    for resume in ["range", "repeat"] {
+        let sizes = ["64 KiB, keep-alive", "1 MiB, keep-alive"];
+        let [medium, large] = sizes.map(|size| cells(&table, &[size, resume]));
+        assert!(number(medium[4]) > 0.0 && number(large[4]) > 0.0, "{table}");
+        assert!(number(medium[11]) == 0.0 && number(large[11]) > 0.0, "{table}");
+    }
 }
 
 #[test]

@@ -94,6 +94,23 @@ fn downloads_over_tls_go_on_when_their_agent_dies() -> Result {
     Ok(())
 }
 
+/// It may be back before the switch takes the node for dead.
+#[test]
+fn downloads_over_tls_go_on_when_their_agent_is_started_again() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
+    let downloads = Downloads::over_tls(&cluster.lab, scale(), &[])?;
+    let mut again = None;
+    let anew = downloads.beside(|| {
+        let had = of_resume(&cluster.lab, 0, "under_way")?;
+        cluster.agent(0).signal(Signal::SIGKILL)?;
+        again = Some(cluster.spawn_node(0)?);
+        println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
+        Ok(())
+    })?;
+    assert_eq!((anew, downloads.dispatched("not_resumed")?), (0, 0));
+    again.iter().try_for_each(stop)
+}
+
 /// One bit of the records that have gone out is another one, and nothing else tells: the client that reads on gets nothing.
 #[test]
 fn no_record_of_another_file_is_sent() -> Result {

@@ -14,7 +14,7 @@ use switchback_wire::sb_told_fingerprint;
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{Insurance, lock};
 
@@ -29,6 +29,9 @@ const TAKEN: usize = 1 << 16;
 /// for it any more. Of the heirs of one, not too many may be dead at the same time.
 const LIVES: Duration = Duration::from_millis(100);
 const SILENT: Duration = Duration::from_millis(500);
+/// Time without an answer after which a connection is made anew, and the time that this may take: after a while without a way
+/// to the node, TCP would send again only seconds after there is one.
+const LOST: Duration = Duration::from_secs(2);
 /// Time between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -101,14 +104,14 @@ impl Own {
     }
 }
 
-/// Flows that this node has taken from others, which are to be told when they can be reached.
+/// What other nodes are to be told of single flows when they can be reached.
 #[derive(Debug, Default)]
 pub(super) struct Taken(HashMap<String, Vec<Message>>);
 
 impl Taken {
-    /// Notes a flow of this node.
-    pub(super) fn note(&mut self, from: &str, message: Message) {
-        let flows = self.0.entry(from.to_owned()).or_default();
+    /// Notes what a node is to be told of a flow.
+    pub(super) fn note(&mut self, node: &str, message: Message) {
+        let flows = self.0.entry(node.to_owned()).or_default();
         if flows.len() < TAKEN {
             flows.push(message);
         }
@@ -255,7 +258,7 @@ impl Heirs {
 /// Tells a node what is to be told, without end.
 pub(super) async fn tell(node: SocketAddr, peers: Arc<Peers>, mut far: Far, insurance: Insurance) {
     loop {
-        if let Ok(channel) = peers.insure_at(node).await {
+        if let Ok(Ok(channel)) = timeout(LOST, peers.insure_at(node)).await {
             let (mut from, mut to) = split(channel);
             let (name, connection) = (far.name.clone(), Arc::clone(&far.connection));
             // What ends it is seen at the next attempt.
@@ -311,7 +314,7 @@ async fn hear_replies(
     insurance: &Insurance,
 ) -> std::io::Result<()> {
     loop {
-        let reply = hear::<Reply>(channel).await?;
+        let reply = timeout(LOST, hear::<Reply>(channel)).await??;
         connection.is_heard();
         if let Reply::Answer(flow, origin, answer) = reply {
             insurance.0.policies.hear(name, (flow, origin), *answer);

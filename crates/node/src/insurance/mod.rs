@@ -74,6 +74,8 @@ struct Inner {
     heirs: Mutex<Heirs>,
     taken: Mutex<Taken>,
     policies: Policies,
+    /// Connections that an earlier process of this node has left to heirs, which it may not have told.
+    left: Mutex<Vec<(Flow, u32)>>,
     /// Nodes that a switch has called dead lately, by the hash of their name.
     dead: Mutex<HashSet<u32>>,
     pools: RwLock<Arc<Pools>>,
@@ -215,6 +217,7 @@ impl Insurance {
             heirs: Mutex::default(),
             taken: Mutex::default(),
             policies: Policies::default(),
+            left: Mutex::new(left_behind(&programs.owned()?)),
             dead: Mutex::default(),
             pools: RwLock::new(Arc::new(Pools::of(plan))),
             insured: programs.insured()?,
@@ -248,6 +251,10 @@ impl Insurance {
         let peers: HashMap<SocketAddr, String> =
             pools.peers().map(|peer| (peer.address, peer.name.clone())).collect();
         *self.0.pools.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pools);
+        for (flow, origin) in std::mem::take(&mut *lock(&self.0.left)) {
+            let message = Message::Bequeathed(flow, origin);
+            peers.values().for_each(|peer| lock(&self.0.taken).note(peer, message.clone()));
+        }
         lock(&self.0.heirs).keep(peers, |node, lines| {
             endpoint.spawn(heirs::tell(node, Arc::clone(endpoint.peers()), lines, self.clone()))
         });
@@ -706,6 +713,19 @@ fn record_of(report: &sb_insurable) -> Record {
         heirs: Vec::new(),
         past: Vec::new(),
     }
+}
+
+/// Connections of this node that nobody has gone on with since their servers went. Agents are servers, too, and one that was
+/// killed has told nobody.
+fn left_behind(owned: &MapHandle) -> Vec<(Flow, u32)> {
+    let left = owned.keys().filter_map(|key| {
+        let flow: sb_flow = read_from(&key)?;
+        let owned: sb_owned = read_from(&owned.lookup(&key, MapFlags::ANY).ok().flatten()?)?;
+        let is_left = owned.state == sb_ownership::SB_OWN_RELEASED as u8
+            && owned.reason == sb_reason::SB_REASON_BEQUEATHED as u8;
+        is_left.then(|| (flow_of(&flow), owned.origin))
+    });
+    left.collect()
 }
 
 /// `sb_fingerprint.check`
