@@ -3,13 +3,13 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use common::document::block;
 use common::http::{Documents, alternating, fetch};
-use common::{Cluster, PATIENCE, Plan, Result, chromium, long, text};
+use common::{Cluster, PATIENCE, Plan, Result, build_go, chromium, long, text};
 use switchback_lab::{Host, TrafficCounter};
 
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
@@ -118,15 +118,7 @@ fn python_httpx() -> Result {
 
 #[test]
 fn go_net_http() -> Result {
-    // What has been compiled once stays in the target directory.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = target.join("go-client");
-    let mut build = Command::new("timeout");
-    build.args(["300", "go", "build", "-o"]).arg(&program).arg(client("go/main.go"));
-    build.env("GOCACHE", target.join("go-cache"));
-    // Nothing of it comes from the network, and it needs no C compiler.
-    build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-    assert!(build.status()?.success());
+    let program = build_go("go-client", &client("go/main.go"))?;
     served(Plan::default(), &[text(&program)], 2000, 8)
 }
 

@@ -273,9 +273,14 @@ fn goes_on(cluster: Cluster, scale: (usize, usize)) -> Result {
 
 /// The first node dies.
 fn outlive(cluster: &Cluster, downloads: &Downloads<'_>) -> Result {
+    outlive_first(downloads, || Ok(cluster.lab.node(0).set_loss(ALL, ALL)?))
+}
+
+/// `die` is the end of the first node.
+fn outlive_first(downloads: &Downloads<'_>, die: impl FnOnce() -> Result) -> Result {
     let anew = downloads.beside(|| {
-        let had = of_resume(&cluster.lab, 0, "under_way")?;
-        cluster.lab.node(0).set_loss(ALL, ALL)?;
+        let had = of_resume(downloads.lab, 0, "under_way")?;
+        die()?;
         println!("{had} responses have gone on after {:?}", downloads.wait_for(had)?);
         Ok(())
     })?;

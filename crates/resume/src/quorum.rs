@@ -18,13 +18,6 @@ pub struct Ballot {
     nonce: u64,
 }
 
-impl SetId {
-    /// The owner of the set.
-    pub fn owner(&self) -> Ballot {
-        self.owner
-    }
-}
-
 impl Ballot {
     /// A later one.
     fn after(self, nonce: u64) -> Self {
@@ -37,6 +30,13 @@ impl Ballot {
 pub struct SetId {
     owner: Ballot,
     number: u32,
+}
+
+impl SetId {
+    /// The owner of the set.
+    pub fn owner(&self) -> Ballot {
+        self.owner
+    }
 }
 
 /// How many of some heirs are needed.
@@ -130,19 +130,29 @@ impl Records {
 
     /// The record that has the byte with this sequence number, which may be the one behind the last.
     pub fn place(&self, seq: u32) -> Option<Place> {
-        let mut rest = self.clone();
-        loop {
-            let has = seq.wrapping_sub(rest.seq);
-            let whole = rest.sealed.first().map(|sealed| u32::from(sealed.len) + u32::from(rest.overhead));
-            match whole {
-                Some(whole) if has >= whole && has < 1 << 31 => rest.forget_before(rest.first + 1),
-                Some(whole) if has < whole => break,
-                None if has == 0 => break,
-                _ => return None,
+        let Records { first, seq: start, sent, before, .. } = *self;
+        let mut place = Place { number: first, seq: start, sent, before };
+        for sealed in &self.sealed {
+            let (has, whole) = (seq.wrapping_sub(place.seq), self.wire_len(sealed));
+            if has < whole {
+                return Some(place);
             }
+            if has >= 1 << 31 {
+                return None;
+            }
+            place = Place {
+                number: place.number + 1,
+                seq: place.seq.wrapping_add(whole),
+                sent: place.sent + u64::from(sealed.len),
+                before: sealed.after,
+            };
         }
-        let Records { first, seq, sent, before, .. } = rest;
-        Some(Place { number: first, seq, sent, before })
+        (place.seq == seq).then_some(place)
+    }
+
+    /// Bytes of a record on the wire.
+    fn wire_len(&self, sealed: &Sealed) -> u32 {
+        u32::from(sealed.len) + u32::from(self.overhead)
     }
 
     /// Memory of the records, in bytes.
@@ -174,11 +184,6 @@ pub struct Retiring {
 }
 
 impl Retiring {
-    /// The set.
-    pub fn set(&self) -> SetId {
-        self.set
-    }
-
     fn leaves(&mut self, heir: &str) {
         if self.heirs.iter().any(|name| name == heir) {
             self.left.insert(heir.to_owned());
@@ -203,16 +208,6 @@ impl Replica {
     /// A set of heirs begins.
     pub fn new(set: SetId, records: Records, earlier: Vec<Retiring>) -> Self {
         Replica { set, promised: set.owner, records, earlier, left: Vec::new() }
-    }
-
-    /// The set of heirs.
-    pub fn set(&self) -> SetId {
-        self.set
-    }
-
-    /// Sets by which others may take over.
-    pub fn earlier(&self) -> &[Retiring] {
-        &self.earlier
     }
 
     /// The records.
@@ -325,7 +320,7 @@ impl TakeOver {
 
     /// Sets in which heirs may be that have not heard of this one.
     pub fn earlier(&self) -> Vec<SetId> {
-        self.earlier.iter().map(Retiring::set).collect()
+        self.earlier.iter().map(|earlier| earlier.set).collect()
     }
 
     /// Hears the promise of another heir.

@@ -77,6 +77,22 @@ pub enum Resumable {
 }
 
 impl Resumable {
+    /// How another server goes on with the response with these heads.
+    pub fn read(request: &[u8], response: &[u8], proof: Option<Proof>) -> Result<Self, Uninsured> {
+        Ok(match proof {
+            None => Resumable::Rest(Insurable::read(request, response)?),
+            Some(proof) => Resumable::Again(Repeatable::read(request, response)?, proof),
+        })
+    }
+
+    /// By what the response is known to be the same, if that is its content.
+    pub fn proof(&self) -> Option<Proof> {
+        match self {
+            Resumable::Rest(_) => None,
+            Resumable::Again(_, proof) => Some(*proof),
+        }
+    }
+
     /// Length of the response's head, in bytes.
     pub fn head_len(&self) -> usize {
         match self {
@@ -106,10 +122,7 @@ impl Resumable {
 impl Record {
     /// How another server goes on with the response, as its heads say.
     pub fn resumable(&self) -> Result<Resumable, Uninsured> {
-        Ok(match self.proof {
-            None => Resumable::Rest(Insurable::read(&self.request, &self.response)?),
-            Some(proof) => Resumable::Again(Repeatable::read(&self.request, &self.response)?, proof),
-        })
+        Resumable::read(&self.request, &self.response, self.proof)
     }
 
     /// Memory of the record, in bytes.

@@ -272,7 +272,7 @@ impl Insurance {
         let pools = self.pools();
         for report in reports.iter().filter(|report| !over.contains(&(report.flow, report.owned.origin))) {
             if let Err(why) = self.insure(record_of(report), &pools) {
-                *lock(&self.0.counts).uninsured.entry(why).or_default() += 1;
+                self.is_uninsurable(why);
             }
         }
         self.keep_heirs(&pools);
@@ -315,9 +315,7 @@ impl Insurance {
         let before = std::mem::take(&mut record.heirs);
         record.heirs = {
             let dead = lock(&self.0.dead);
-            // One that could not go on before cannot now, as far as is known.
-            let may_be =
-                |peer: &&Peer| !dead.contains(&pool_id(&peer.name)) && !record.past.contains(&peer.name);
+            let may_be = |peer: &&Peer| may_be_heir(peer, &dead, &record.past);
             heirs.choose(record.flow, HEIRS, before.clone(), peers.iter().filter(may_be))
         };
         let key = wire(&record.flow);
@@ -677,6 +675,11 @@ impl Insurer for Insurance {
             Err(failure) => *counts.failed.entry(failure.name()).or_default() += 1,
         }
     }
+}
+
+/// One that could not go on before cannot now, as far as is known.
+fn may_be_heir(peer: &Peer, dead: &HashSet<u32>, past: &[String]) -> bool {
+    !dead.contains(&pool_id(&peer.name)) && !past.contains(&peer.name)
 }
 
 fn wire(flow: &Flow) -> sb_flow {

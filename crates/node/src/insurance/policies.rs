@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore, MapFlags};
 use log::debug;
 use switchback_resume::{Answer, Ask, Flow, Message, Owner, Record, Sealed, Secret};
-use switchback_tls::endpoint::{InsuredResponse, Peer, Policy, Snapshot};
-use switchback_wire::report::pool_id;
+use switchback_tls::endpoint::{InsuredResponse, Insurer, Peer, Policy, Snapshot};
 use switchback_wire::{bytes_of, sb_heirs};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::heirs::HEIRS_OVER_TLS;
-use super::{BUDGET, Insurance, lock, wire};
+use super::{BUDGET, Insurance, lock, may_be_heir, wire};
 
 /// Memory that the list of a response's records is counted as, in bytes.
 const OF_RECORDS: usize = 8 << 10;
@@ -180,7 +179,7 @@ impl Insurance {
         let has_heirs = !lock(&covered.state).heirs.is_empty();
         match has_heirs {
             true => lock(&self.0.counts).insured += 1,
-            false if must_wait => *lock(&self.0.counts).uninsured.entry("no_heir").or_default() += 1,
+            false if must_wait => self.is_uninsurable("no_heir"),
             false => {
                 policies.remove(&id);
                 return Err("no_heir");
@@ -206,9 +205,7 @@ impl Covered {
         let dead = lock(&self.insurance.0.dead).clone();
         let chosen = {
             let heirs = lock(&self.insurance.0.heirs);
-            let may_be = |peer: &&Peer| {
-                !dead.contains(&pool_id(&peer.name)) && !state.record.past.contains(&peer.name)
-            };
+            let may_be = |peer: &&Peer| may_be_heir(peer, &dead, &state.record.past);
             // Who has been told by another connection may have restarted since, and is like any other.
             let known = match state.heirs.is_empty() {
                 true => state.record.heirs.clone(),
@@ -251,27 +248,24 @@ impl Covered {
         state.record.seq = state.owner.records().seq;
         let (flow, origin) = self.id;
         let key = wire(&flow);
-        let lines = lock(&self.insurance.0.heirs);
-        let say = |(name, by): &(String, u64), ask: Ask| {
-            lines.say_by(name, *by, Message::Ask(flow, origin, ask));
-        };
         // Without an entry the client hears of this agent's end. What cannot be told leaves the flow uninsured in that case.
         let _ = match state.owner.set() {
             Some(set) => {
-                let begin = Ask::Begin {
-                    set,
-                    earlier: state.owner.earlier().to_vec(),
-                    record: Box::new(state.record.clone()),
-                    secret: Box::new(state.secret.clone()),
-                    records: state.owner.records().clone(),
-                };
-                state.heirs.iter().for_each(|heir| say(heir, begin.clone()));
+                self.say(
+                    state,
+                    &Ask::Begin {
+                        set,
+                        earlier: state.owner.earlier().to_vec(),
+                        record: Box::new(state.record.clone()),
+                        secret: Box::new(state.secret.clone()),
+                        records: state.owner.records().clone(),
+                    },
+                );
                 let has = sb_heirs { origin, over_tls: 1, ..Default::default() };
                 self.insurance.0.have_heirs.update(bytes_of(&key), bytes_of(&has), MapFlags::ANY)
             }
             None => self.insurance.0.have_heirs.delete(bytes_of(&key)),
         };
-        drop(lines);
         self.say_leave(state);
         wake(state);
     }
@@ -302,13 +296,20 @@ impl Covered {
     fn say_more(&self, state: &State, sealed: &[Sealed]) {
         let Some(set) = state.owner.set() else { return };
         let records = state.owner.records();
-        let ask = Ask::Add {
-            set,
-            is_only: state.owner.is_only(),
-            has: records.first,
-            first: records.end() - sealed.len() as u64,
-            sealed: sealed.to_vec(),
-        };
+        self.say(
+            state,
+            &Ask::Add {
+                set,
+                is_only: state.owner.is_only(),
+                has: records.first,
+                first: records.end() - sealed.len() as u64,
+                sealed: sealed.to_vec(),
+            },
+        );
+    }
+
+    /// Tells all heirs, by the connections by which they have been told of the response.
+    fn say(&self, state: &State, ask: &Ask) {
         let (flow, origin) = self.id;
         let lines = lock(&self.insurance.0.heirs);
         for (name, by) in &state.heirs {

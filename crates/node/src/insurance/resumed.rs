@@ -167,15 +167,15 @@ async fn go_on(mut socket: TcpStream, record: Record, insurance: &Insurance) {
     let flow = record.flow;
     let origin = record.origin;
     let client = flow.client;
-    match send(&mut socket, &record, insurance).await {
+    let sent = send(&mut socket, &record, insurance).await;
+    insurance.has_gone_on(&sent);
+    match sent {
         Ok(()) => {
-            lock(&insurance.0.counts).resumed += 1;
             debug!("the response of {} to {client} has gone on here", record.owner);
             until_acknowledged(&socket).await;
             insurance.over(flow, origin);
         }
         Err(failure) => {
-            *lock(&insurance.0.counts).failed.entry(failure.name()).or_default() += 1;
             info!("the response of {} to {client} does not go on here: {failure}", record.owner);
             if matches!(failure, Failure::Client(_)) {
                 insurance.over(flow, origin);
@@ -257,7 +257,7 @@ impl Progress for Sending<'_> {
 
 fn tell_heirs(record: &Record, insurance: &Insurance) {
     if let Err(why) = insurance.insure(record.clone(), &insurance.pools()) {
-        *lock(&insurance.0.counts).uninsured.entry(why).or_default() += 1;
+        insurance.is_uninsurable(why);
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request and its response, between a client and the server of this node.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use switchback_config::ClientAddress;
 use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Body, Head, Version};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
 use super::client::{Client, StreamError};
@@ -16,7 +17,7 @@ use super::flow::Addresses;
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
 use super::idle::Stream;
 use super::log::Answer;
-use super::server::Servers;
+use super::server::{ServerAddress, Servers};
 use super::services::Service;
 
 /// Bytes held for a server that does not read.
@@ -165,28 +166,35 @@ pub(super) async fn exchange(
     }
 }
 
+/// A new connection to a server, which has been told the client's address, if that is by the PROXY protocol.
+pub(super) async fn connect(
+    service: &Service,
+    server: &ServerAddress,
+    (client, vip): Addresses,
+) -> io::Result<Box<dyn Stream>> {
+    let mut stream = server.connect().await?;
+    if service.client_address == ClientAddress::Proxy {
+        stream.write_all(&proxy_header(client, vip)).await?;
+    }
+    Ok(stream)
+}
+
 /// A connection to the server, and whether it has been used before.
 async fn server_for(
-    (client, vip): Addresses,
+    flow: Addresses,
     service: &Service,
     servers: &Servers,
     kept: &mut Option<Box<dyn Stream>>,
     is_again: bool,
 ) -> Result<(Box<dyn Stream>, bool), Failure> {
     let failed = |_| Failure::Server { begun: false, status: 502 };
-    if service.client_address != ClientAddress::Proxy {
-        return match is_again {
-            true => Ok((servers.connect().await.map_err(failed)?, false)),
-            false => servers.take().await.map_err(failed),
-        };
+    if service.client_address != ClientAddress::Proxy && !is_again {
+        return servers.take().await.map_err(failed);
     }
     if let Some(stream) = kept.take().filter(|_| !is_again) {
         return Ok((stream, true));
     }
-    let mut stream = servers.connect().await.map_err(failed)?;
-    let header = proxy_header(client, vip);
-    tokio::io::AsyncWriteExt::write_all(&mut stream, &header).await.map_err(failed)?;
-    Ok((stream, false))
+    Ok((connect(service, servers.address(), flow).await.map_err(failed)?, false))
 }
 
 /// The part of the response that is still to come.

@@ -12,8 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use switchback_config::Resume;
 use switchback_resume::{
-    Difference, Failure, Insurable, Key, Owner, Place, Proof, Records, Repeatable, Resumable, Running,
-    Sealed, Uninsured,
+    Difference, Failure, Key, Owner, Place, Proof, Records, Resumable, Running, Sealed, Uninsured,
 };
 use zeroize::Zeroize;
 
@@ -64,14 +63,11 @@ pub(super) struct Response {
 
 impl Response {
     fn read(asked: Asked, head: &[u8], keeps: bool) -> Result<Self, Uninsured> {
-        let resumable = match asked.how {
-            Resume::Repeat => {
-                let key = Key { k0: random(), k1: random() };
-                let last = Running::new(key).fingerprint();
-                Resumable::Again(Repeatable::read(&asked.text, head)?, Proof { key, last })
-            }
-            Resume::Range | Resume::Off => Resumable::Rest(Insurable::read(&asked.text, head)?),
-        };
+        let proof = (asked.how == Resume::Repeat).then(|| {
+            let key = Key { k0: random(), k1: random() };
+            Proof { key, last: Running::new(key).fingerprint() }
+        });
+        let resumable = Resumable::read(&asked.text, head, proof)?;
         let keeps = keeps && asked.keeps;
         Ok(Response { asked, head: head.to_vec(), resumable, keeps })
     }
@@ -79,10 +75,8 @@ impl Response {
     /// The response that another node has insured.
     pub(super) fn of(insured: &InsuredResponse) -> Result<Self, Uninsured> {
         let InsuredResponse { service, peers, past, request, response: head, proof, keeps, .. } = insured;
-        let (how, resumable) = match *proof {
-            None => (Resume::Range, Resumable::Rest(Insurable::read(request, head)?)),
-            Some(proof) => (Resume::Repeat, Resumable::Again(Repeatable::read(request, head)?, proof)),
-        };
+        let resumable = Resumable::read(request, head, *proof)?;
+        let how = if proof.is_some() { Resume::Repeat } else { Resume::Range };
         let (peers, past, text) = (peers.clone(), past.clone(), request.clone());
         let asked = Asked { how, service: service.as_str().into(), peers, past, text, keeps: *keeps };
         Ok(Response { asked, head: head.clone(), resumable, keeps: *keeps })
@@ -90,18 +84,12 @@ impl Response {
 
     /// The fingerprint of nothing, if the body is known by fingerprints.
     pub(super) fn running(&self) -> Option<Running> {
-        match &self.resumable {
-            Resumable::Rest(_) => None,
-            Resumable::Again(_, proof) => Some(Running::new(proof.key)),
-        }
+        self.resumable.proof().map(|proof| Running::new(proof.key))
     }
 
     fn insured(&self, flow: Addresses, state: Snapshot) -> InsuredResponse {
         let Response { asked, head, resumable, keeps } = self.clone();
-        let proof = match resumable {
-            Resumable::Rest(_) => None,
-            Resumable::Again(_, proof) => Some(proof),
-        };
+        let proof = resumable.proof();
         let Asked { service, peers, past, text: request, .. } = asked;
         let service = service.to_string();
         InsuredResponse { flow, service, peers, past, request, response: head, proof, keeps, state }
@@ -326,7 +314,7 @@ impl Insured {
         let Insurance::Under { policy, renewals, .. } = &mut covered.insurance else { return };
         *renewals += 1;
         let may_renew = !is_answered && *renewals <= RENEWALS;
-        match self.connection.snapshot(session).filter(|_| may_renew) {
+        match may_renew.then(|| self.connection.snapshot(session)).flatten() {
             Some(state) => policy.renew(state),
             None => covered.end(),
         }

@@ -10,18 +10,16 @@ use ::log::{debug, info};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use switchback_access_log::Ended;
-use switchback_config::{ClientAddress, Protocol};
+use switchback_config::Protocol;
 use switchback_resume::{Difference, Failure, Fingerprint, Owner, Place, Resumable, Running, Source};
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::budgets::{Always, Kind, Permit};
 use super::client::{Client, StreamError};
 use super::counters::Counted;
-use super::exchange::STALLED;
+use super::exchange::{STALLED, connect};
 use super::flow::{Addresses, addresses};
-use super::head::proxy_header;
 use super::http1;
 use super::idle::Stream;
 use super::insured::Response;
@@ -168,7 +166,7 @@ impl Body {
         place: &Place,
     ) -> Result<(Self, Option<Running>), Failure> {
         let text = &response.asked.text;
-        let connect = connect(service, flow, servers);
+        let connect = connect_to_one(service, flow, servers);
         match &response.resumable {
             Resumable::Rest(insurable) => {
                 let source = Source::rest(connect, insurable, text, place.sent).await?;
@@ -208,20 +206,15 @@ impl Body {
     }
 }
 
-async fn connect(
+async fn connect_to_one(
     service: &Service,
-    (client, vip): Addresses,
+    flow: Addresses,
     servers: &[ServerAddress],
 ) -> io::Result<Box<dyn Stream>> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for server in servers {
-        match server.connect().await {
-            Ok(mut stream) => {
-                if service.client_address == ClientAddress::Proxy {
-                    stream.write_all(&proxy_header(client, vip)).await?;
-                }
-                return Ok(stream);
-            }
+        match connect(service, server, flow).await {
+            Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }

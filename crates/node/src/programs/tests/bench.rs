@@ -316,7 +316,11 @@ impl Bench {
         for (slot, address) in heirs.addresses.iter_mut().zip(addresses) {
             *slot = address_bytes(*address);
         }
-        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
+        self.put_heirs(flow, &heirs);
+    }
+
+    fn put_heirs(&self, flow: &sb_flow, heirs: &sb_heirs) {
+        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(heirs), MapFlags::ANY).unwrap();
     }
 
     /// Reports of insurable responses, and of their ends.
@@ -331,14 +335,12 @@ impl Bench {
 
     /// Another node can go on with the response on this connection.
     pub fn give_heirs(&self, flow: &sb_flow, origin: u32) {
-        let heirs = sb_heirs { origin, ..Default::default() };
-        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
+        self.put_heirs(flow, &sb_heirs { origin, ..Default::default() });
     }
 
     /// Another node can go on with the response over TLS.
     pub fn give_heirs_over_tls(&self, flow: &sb_flow, origin: u32) {
-        let heirs = sb_heirs { origin, over_tls: 1, ..Default::default() };
-        self.skel.maps.have_heirs.update(bytes_of(flow), bytes_of(&heirs), MapFlags::ANY).unwrap();
+        self.put_heirs(flow, &sb_heirs { origin, over_tls: 1, ..Default::default() });
     }
 
     /// Another node's response with which this one can go on.
