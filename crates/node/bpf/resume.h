@@ -14,6 +14,7 @@
 #include "framing.h"
 #include "handoff.h"
 #include "maps.h"
+#include "messages.h"
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
