@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
-use crate::quorum::{Ballot, Records, Refused, Replica, Retiring, SetId};
+use crate::quorum::{Ballot, Beginning, Refused, Replica};
 use crate::record::{Answer, Ask, Flow, Record, Secret};
 
 /// Time between two offers of a response.
@@ -142,10 +142,8 @@ impl Estate {
             && let Some(oldest) = self.by_age.first_key_value().map(|(_, flow)| *flow)
         {
             let evicted = self.remove(&oldest);
-            if let Some(Kept { record, held: Some(held), .. }) = evicted
-                && let Some(by) = held.replica.promised()
-            {
-                self.keep_promise(oldest, record.origin, by);
+            if let Some(Kept { record, held: Some(held), .. }) = evicted {
+                self.keep_promise(oldest, record.origin, held.replica.promised());
             }
             self.evicted += 1;
             gone.push(oldest);
@@ -154,24 +152,18 @@ impl Estate {
     }
 
     /// Begins to keep a response over TLS; the answer, and the flows of those that give way.
-    pub fn begin(
-        &mut self,
-        set: SetId,
-        earlier: Vec<Retiring>,
-        (record, secret): (Record, Secret),
-        records: Records,
-    ) -> (Answer, Vec<Flow>) {
+    pub fn begin(&mut self, begins: Beginning, record: Record, secret: Secret) -> (Answer, Vec<Flow>) {
+        let (set, end) = (begins.set, begins.records.end());
         let promised = self.promised.get(&record.flow).filter(|(origin, _)| *origin == record.origin);
-        if promised.is_some_and(|(_, by)| set.owner() < *by) {
-            return (Answer::Refused(set), Vec::new());
+        if let Some((_, by)) = promised.filter(|(_, by)| set.owner() < *by) {
+            return (Answer::Refused(set, *by), Vec::new());
         }
         let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
-        let end = records.end();
         let (replica, left) = match known {
-            None => (Replica::new(set, records, earlier), None),
-            Some(held) => match held.replica.begin(set, records, earlier) {
+            None => (Replica::new(begins), None),
+            Some(held) => match held.replica.begin(begins) {
                 Ok(left) => (held.replica.clone(), left),
-                Err(Refused) => return (Answer::Refused(set), Vec::new()),
+                Err(Refused) => return (Answer::Refused(set, held.replica.promised()), Vec::new()),
             },
         };
         self.remove(&record.flow);
@@ -181,13 +173,15 @@ impl Estate {
 
     /// Answers what is asked about a response over TLS. [`begin`](Self::begin) is for [`Ask::Begin`].
     pub fn answer(&mut self, flow: &Flow, origin: u32, ask: Ask) -> Answer {
-        let (Ask::Begin { set, .. } | Ask::Add { set, .. } | Ask::Leave(set, _) | Ask::Promise { set, .. }) =
-            ask;
+        let (Ask::Begin { begins: Beginning { set, .. }, .. }
+        | Ask::Add { set, .. }
+        | Ask::Leave(set, _)
+        | Ask::Promise { set, .. }) = ask;
         let known = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
-        let Some(kept) = known else { return Answer::Refused(set) };
+        let Some(kept) = known else { return Answer::Refused(set, Ballot::default()) };
         let before = kept.cost();
         let Kept { record, held: Some(Held { secret, replica }), .. } = kept else {
-            return Answer::Refused(set);
+            return Answer::Refused(set, Ballot::default());
         };
         let answered = match ask {
             Ask::Begin { .. } => Err(Refused),
@@ -199,7 +193,7 @@ impl Estate {
                 Answer::Known { set, end, left: None }
             }),
             Ask::Leave(_, by) => replica.leave(set, by).map(|()| Answer::Left(set)),
-            Ask::Promise { earlier, by, .. } => match replica.promise(set, &earlier, by) {
+            Ask::Promise { before, by, .. } => match replica.promise(set, &before, by) {
                 Ok(promise) => Ok(Answer::Promised(set, by, promise)),
                 Err(Refused) if replica.follows(set) => Ok(Answer::Newer {
                     of: set,
@@ -215,12 +209,15 @@ impl Estate {
         self.cost = self.cost - before + kept.cost();
         if let Ok(Answer::Left(_)) = answered {
             self.remove(flow);
-            promised.into_iter().for_each(|by| self.keep_promise(*flow, origin, by));
+            self.keep_promise(*flow, origin, promised);
         }
-        answered.unwrap_or(Answer::Refused(set))
+        answered.unwrap_or(Answer::Refused(set, promised))
     }
 
     fn keep_promise(&mut self, flow: Flow, origin: u32, by: Ballot) {
+        if by == Ballot::default() {
+            return;
+        }
         if self.promised.len() >= PROMISED
             && let Some(one) = self.promised.keys().next().copied()
         {
@@ -324,7 +321,7 @@ impl Estate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quorum::Sealed;
+    use crate::quorum::{Owner, Records, Sealed};
     use crate::record::Proof;
 
     fn record(port: u16, owner: &str, heirs: &[&str]) -> Record {
@@ -434,12 +431,14 @@ mod tests {
         let mut estate = Estate::new("n2", 1 << 20);
         let kept = record(1, "n1", &["n2", "n3"]);
         let (flow, bare) = (kept.flow, kept.cost());
-        let set = SetId::default();
+        let mut owner = Owner::first(Records { seq: 7, overhead: 22, ..Records::default() });
+        owner.set_heirs(&kept.heirs);
+        let set = owner.set().unwrap();
+        let refused = Answer::Refused(set, Ballot::default());
         let ask = |estate: &mut Estate, ask| estate.answer(&flow, 1, ask);
-        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Refused(set));
+        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), refused.clone());
         let secret = Secret { service: "a".into(), state: vec![0; 100].into() };
-        let records = Records { seq: 7, overhead: 22, ..Records::default() };
-        let begun = estate.begin(set, Vec::new(), (kept, secret), records);
+        let begun = estate.begin(owner.beginning().unwrap(), kept, secret);
         assert_eq!(begun, (Answer::Known { set, end: 0, left: None }, Vec::new()));
         let cost = estate.cost();
         assert!(cost > bare + 100);
@@ -448,7 +447,7 @@ mod tests {
         let known = Answer::Known { set, end: 3, left: None };
         assert_eq!((ask(&mut estate, add(0)), ask(&mut estate, add(2))), (known.clone(), known));
         assert!(estate.cost() > cost);
-        assert_eq!(estate.answer(&flow, 7, add(0)), Answer::Refused(set), "another connection");
+        assert_eq!(estate.answer(&flow, 7, add(0)), refused, "another connection");
         let offered = estate.offers(Instant::now(), |name| name == "n1");
         assert_eq!((offered.len(), offered[0].over_tls, offered[0].record.seq), (1, true, 7 + 2 * 32));
         assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Left(set));

@@ -20,7 +20,7 @@ pub use estate::{Estate, Held, Offer};
 pub use fingerprint::{Fingerprint, Key, Running};
 pub use insurable::{Insurable, Mismatch, Uninsured};
 pub use quorum::{
-    Ballot, Owner, Place, Promise, Records, Refused, Replica, Retiring, Sealed, SetId, TakeOver,
+    Ballot, Beginning, Owner, Place, Promise, Records, Refused, Replica, Retiring, Sealed, SetId, TakeOver,
 };
 pub use record::{Answer, Ask, Flow, Message, Proof, Record, Reply, Resumable, Secret};
 pub use repeat::{Progress, Repetition, repeat};

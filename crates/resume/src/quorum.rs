@@ -161,14 +161,28 @@ impl Records {
     }
 }
 
+/// A set of heirs that begins, as they are told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// The set.
+    pub set: SetId,
+    /// The records that the client may lack.
+    pub records: Records,
+    /// Sets by which others may take over.
+    earlier: Vec<Retiring>,
+    /// Sets in which heirs may be that have not heard of this one.
+    before: Vec<SetId>,
+}
+
 /// The records of a response, as an heir knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     set: SetId,
     promised: Ballot,
     records: Records,
-    /// Sets by which others may take over, and those of them that this heir has left for this one.
+    /// As in [`Beginning`], and those of the earlier sets that this heir has left for this one.
     earlier: Vec<Retiring>,
+    before: Vec<SetId>,
     left: Vec<SetId>,
 }
 
@@ -206,8 +220,9 @@ pub struct Promise {
 
 impl Replica {
     /// A set of heirs begins.
-    pub fn new(set: SetId, records: Records, earlier: Vec<Retiring>) -> Self {
-        Replica { set, promised: set.owner, records, earlier, left: Vec::new() }
+    pub fn new(begins: Beginning) -> Self {
+        let Beginning { set, records, earlier, before } = begins;
+        Replica { set, promised: set.owner, records, earlier, before, left: Vec::new() }
     }
 
     /// The records.
@@ -215,33 +230,29 @@ impl Replica {
         &self.records
     }
 
-    /// The take-over that this heir hears of no earlier owner than; None: of any.
-    pub fn promised(&self) -> Option<Ballot> {
-        Some(self.promised).filter(|promised| *promised > Ballot::default())
+    /// The owner that this heir hears of no earlier one than.
+    pub fn promised(&self) -> Ballot {
+        self.promised
     }
 
     /// Whether this set has begun in the place of that one, and a member that is still in that one has not heard of it.
     pub fn follows(&self, set: SetId) -> bool {
-        self.earlier.iter().any(|earlier| earlier.set == set)
+        self.before.contains(&set)
     }
 
     /// Another set begins in the place of this one, which this heir leaves: returned, unless it has promised a third node to
     /// hear of no other owner.
-    pub fn begin(
-        &mut self,
-        set: SetId,
-        records: Records,
-        earlier: Vec<Retiring>,
-    ) -> Result<Option<SetId>, Refused> {
+    pub fn begin(&mut self, begins: Beginning) -> Result<Option<SetId>, Refused> {
+        let set = begins.set;
         if set.owner < self.promised || set <= self.set {
             return Err(Refused);
         }
-        let before = self.has_promised_only(set.owner).then_some(self.set);
+        let this = self.has_promised_only(set.owner).then_some(self.set);
         let mut left = std::mem::take(&mut self.left);
-        left.extend(before);
-        left.retain(|left| earlier.iter().any(|retiring| retiring.set == *left));
-        *self = Replica { left, ..Replica::new(set, records, earlier) };
-        Ok(before)
+        left.extend(this);
+        left.retain(|left| begins.earlier.iter().any(|retiring| retiring.set == *left));
+        *self = Replica { left, ..Replica::new(begins) };
+        Ok(this)
     }
 
     /// Whether no take-over by the set has been promised but this one.
@@ -273,9 +284,9 @@ impl Replica {
 
     /// Promises to hear of no earlier owner any more. An heir in a set before that one has not heard that it has begun, and
     /// will not.
-    pub fn promise(&mut self, set: SetId, earlier: &[SetId], by: Ballot) -> Result<Promise, Refused> {
+    pub fn promise(&mut self, set: SetId, before: &[SetId], by: Ballot) -> Result<Promise, Refused> {
         let has_promised_only = self.has_promised_only(by) || self.promised == set.owner;
-        let is_behind = earlier.contains(&self.set) && has_promised_only;
+        let is_behind = before.contains(&self.set) && has_promised_only;
         if set != self.set && !is_behind || by < self.promised {
             return Err(Refused);
         }
@@ -299,6 +310,7 @@ pub struct TakeOver {
     heirs: Vec<String>,
     quorums: Quorums,
     earlier: Vec<Retiring>,
+    before: Vec<SetId>,
     promises: Vec<(String, Promise)>,
 }
 
@@ -309,8 +321,8 @@ impl TakeOver {
         let own = replica.promise(replica.set, &[], by).ok()?;
         let promises = vec![(me.to_owned(), own)];
         let (me, quorums) = (me.to_owned(), Quorums::of(heirs.len())?);
-        let Replica { set, earlier, .. } = replica;
-        Some(TakeOver { set, by, me, heirs: heirs.to_vec(), quorums, earlier, promises })
+        let Replica { set, earlier, before, .. } = replica;
+        Some(TakeOver { set, by, me, heirs: heirs.to_vec(), quorums, earlier, before, promises })
     }
 
     /// The set, and the number of the take-over.
@@ -319,8 +331,8 @@ impl TakeOver {
     }
 
     /// Sets in which heirs may be that have not heard of this one.
-    pub fn earlier(&self) -> Vec<SetId> {
-        self.earlier.iter().map(|earlier| earlier.set).collect()
+    pub fn before(&self) -> &[SetId] {
+        &self.before
     }
 
     /// Hears the promise of another heir.
@@ -328,6 +340,16 @@ impl TakeOver {
         if self.promises.iter().all(|(name, _)| name != heir) {
             self.promises.push((heir.to_owned(), promise));
         }
+    }
+
+    /// An heir has promised this take-over; if that is a later one, this one begins anew with a number after it.
+    pub fn hear_refused(&mut self, promised: Ballot, nonce: u64) -> bool {
+        let is_later = promised > self.by;
+        if is_later {
+            self.by = promised.after(nonce);
+            self.promises.retain(|(name, _)| *name == self.me);
+        }
+        is_later
     }
 
     /// The heirs that have promised.
@@ -348,6 +370,8 @@ impl TakeOver {
         if !in_set().any(|(_, promise)| promise.earlier.is_empty()) {
             owner.retiring.clone_from(&self.earlier);
         }
+        owner.before.clone_from(&self.before);
+        owner.before.push(self.set);
         for (name, promise) in in_set() {
             promise.left.iter().for_each(|set| owner.leaves(name, *set));
         }
@@ -371,6 +395,8 @@ pub struct Owner {
     heirs: Option<Heirs>,
     /// Earlier sets by which an heir may still take over.
     retiring: Vec<Retiring>,
+    /// Sets in which an heir may still be, the latest last.
+    before: Vec<SetId>,
     /// Number before which records may go out.
     released: u64,
 }
@@ -379,9 +405,12 @@ pub struct Owner {
 struct Heirs {
     set: SetId,
     quorums: Quorums,
-    /// Number behind the last record that each of them knows.
-    known: Vec<(String, u64)>,
+    /// Number behind the last record that each of them knows; None of one that has not heard of the set.
+    known: Vec<(String, Option<u64>)>,
 }
+
+/// Sets that are remembered because heirs may be in them.
+const BEFORE: usize = 32;
 
 impl Default for Owner {
     fn default() -> Self {
@@ -391,7 +420,7 @@ impl Default for Owner {
 
 impl Owner {
     fn new(ballot: Ballot, records: Records, released: u64) -> Self {
-        Owner { ballot, sets: 0, records, heirs: None, retiring: Vec::new(), released }
+        Owner { ballot, sets: 0, records, heirs: None, retiring: Vec::new(), before: Vec::new(), released }
     }
 
     /// The first owner of a response, which has sent these records.
@@ -410,9 +439,14 @@ impl Owner {
         self.heirs.as_ref().map(|heirs| heirs.set)
     }
 
-    /// Sets before the current one by which others may take over.
-    pub fn earlier(&self) -> &[Retiring] {
-        &self.retiring
+    /// The current set, for its heirs.
+    pub fn beginning(&self) -> Option<Beginning> {
+        Some(Beginning {
+            set: self.set()?,
+            records: self.records.clone(),
+            earlier: self.retiring.clone(),
+            before: self.before.clone(),
+        })
     }
 
     /// Whether nobody can take over by a set before the current one.
@@ -434,13 +468,18 @@ impl Owner {
     /// Has these heirs from now on; fewer than two are none. They, and those before, are to be told.
     pub fn set_heirs(&mut self, names: &[String]) {
         if let Some(Heirs { set, quorums, known }) = self.heirs.take() {
+            if known.iter().all(|(_, end)| end.is_some()) {
+                self.before.clear();
+            }
+            self.before.drain(..(self.before.len() + 1).saturating_sub(BEFORE));
+            self.before.push(set);
             let heirs = known.into_iter().map(|(name, _)| name).collect();
             self.retiring.push(Retiring { set, heirs, left: BTreeSet::new(), needed: quorums.to_retire() });
         }
         if let Some(quorums) = Quorums::of(names.len()) {
             self.sets += 1;
             let set = SetId { owner: self.ballot, number: self.sets };
-            let known = names.iter().map(|name| (name.clone(), 0)).collect();
+            let known = names.iter().map(|name| (name.clone(), None)).collect();
             self.heirs = Some(Heirs { set, quorums, known });
         }
         self.settle();
@@ -463,7 +502,7 @@ impl Owner {
         if let Some((_, known)) =
             heirs.and_then(|heirs| heirs.known.iter_mut().find(|(name, _)| name == heir))
         {
-            *known = end.max(*known);
+            *known = Some(end).max(*known);
         }
         self.settle();
     }
@@ -493,7 +532,7 @@ impl Owner {
         let known = match &self.heirs {
             None => self.records.end(),
             Some(heirs) => {
-                let mut known: Vec<u64> = heirs.known.iter().map(|(_, end)| *end).collect();
+                let mut known: Vec<u64> = heirs.known.iter().map(|(_, end)| end.unwrap_or(0)).collect();
                 known.sort_unstable_by_key(|end| std::cmp::Reverse(*end));
                 known[heirs.quorums.to_send() - 1]
             }
@@ -534,12 +573,13 @@ mod tests {
 
     #[derive(Clone)]
     enum Message {
-        Begin { set: SetId, heirs: Vec<String>, records: Records, earlier: Vec<Retiring> },
+        Begin { begins: Beginning, heirs: Vec<String> },
         Add { set: SetId, records: Records, is_only: bool },
         Leave { set: SetId, by: Ballot },
         Known { heir: usize, set: SetId, end: u64, left: Option<SetId> },
         Left { heir: usize, set: SetId },
-        Prepare { set: SetId, earlier: Vec<SetId>, by: Ballot },
+        Prepare { set: SetId, before: Vec<SetId>, by: Ballot },
+        Refused { set: SetId, promised: Ballot },
         Newer { of: SetId, heirs: Vec<String>, replica: Replica },
         Promised { heir: usize, set: SetId, by: Ballot, promise: Promise },
     }
@@ -623,15 +663,15 @@ mod tests {
             let Some(owner) = &mut self.nodes[node].owner else { return };
             let names: Vec<String> = heirs.iter().map(|heir| World::name(*heir)).collect();
             owner.set_heirs(&names);
-            let (set, records, earlier) = (owner.set(), owner.records.clone(), owner.earlier().to_vec());
+            let begins = owner.beginning();
             let to_leave = owner.to_leave();
             for (heir, set, by) in to_leave {
                 self.say(node, heir.parse().unwrap(), Message::Leave { set, by });
             }
-            if let Some(set) = set {
+            if let Some(begins) = begins {
                 for heir in heirs {
-                    let (heirs, records, earlier) = (names.clone(), records.clone(), earlier.clone());
-                    self.say(node, heir, Message::Begin { set, heirs, records, earlier });
+                    let (begins, heirs) = (begins.clone(), names.clone());
+                    self.say(node, heir, Message::Begin { begins, heirs });
                 }
             }
             self.send(node);
@@ -640,8 +680,7 @@ mod tests {
         /// A node has no room for a response.
         fn evict(&mut self, node: usize) {
             if let Some((replica, _)) = self.nodes[node].replica.take() {
-                let promised = replica.promised().unwrap_or_default();
-                self.nodes[node].promised = self.nodes[node].promised.max(promised);
+                self.nodes[node].promised = self.nodes[node].promised.max(replica.promised());
             }
         }
 
@@ -664,33 +703,37 @@ mod tests {
             self.made += 1;
             let taking = TakeOver::begin(replica, heirs, &World::name(node), self.made);
             let Some(taking) = taking else { return };
-            let (set, by) = taking.id();
-            for heir in heirs {
-                let heir: usize = heir.parse().unwrap();
-                if heir != node {
-                    let earlier = taking.earlier();
-                    self.say(node, heir, Message::Prepare { set, earlier, by });
-                }
-            }
             self.nodes[node].taking = Some(taking);
+            self.ask(node);
+        }
+
+        fn ask(&mut self, node: usize) {
+            let Some(taking) = &self.nodes[node].taking else { return };
+            let (set, by) = taking.id();
+            let before = taking.before().to_vec();
+            let others: Vec<usize> =
+                taking.heirs.iter().map(|heir| heir.parse().unwrap()).filter(|heir| *heir != node).collect();
+            for heir in others {
+                let before = before.clone();
+                self.say(node, heir, Message::Prepare { set, before, by });
+            }
         }
 
         fn deliver(&mut self, (from, to, message): (usize, usize, Message)) {
             match message {
-                Message::Begin { set, heirs, records, earlier } => {
+                Message::Begin { begins, heirs } => {
+                    let (set, end) = (begins.set, begins.records.end());
                     // Who has the response is no heir of it.
                     let Node { owner, taking, promised, .. } = &self.nodes[to];
                     if owner.is_some() || taking.is_some() || set.owner < *promised {
                         return;
                     }
-                    let end = records.end();
                     let left = match &mut self.nodes[to].replica {
                         None => {
-                            let replica = Replica::new(set, records, earlier);
-                            self.nodes[to].replica = Some((replica, heirs));
+                            self.nodes[to].replica = Some((Replica::new(begins), heirs));
                             None
                         }
-                        Some((replica, of)) => match replica.begin(set, records, earlier) {
+                        Some((replica, of)) => match replica.begin(begins) {
                             Ok(left) => {
                                 *of = heirs;
                                 left
@@ -729,13 +772,23 @@ mod tests {
                     owner.hear_left(&World::name(heir), set);
                     self.send(to);
                 }
-                Message::Prepare { set, earlier, by } => {
+                Message::Prepare { set, before, by } => {
                     let Some((replica, heirs)) = &mut self.nodes[to].replica else { return };
-                    if let Ok(promise) = replica.promise(set, &earlier, by) {
+                    if let Ok(promise) = replica.promise(set, &before, by) {
                         self.say(to, from, Message::Promised { heir: to, set, by, promise });
                     } else if replica.follows(set) {
                         let (heirs, replica) = (heirs.clone(), replica.clone());
                         self.say(to, from, Message::Newer { of: set, heirs, replica });
+                    } else {
+                        let promised = replica.promised();
+                        self.say(to, from, Message::Refused { set, promised });
+                    }
+                }
+                Message::Refused { set, promised } => {
+                    self.made += 1;
+                    let Node { taking: Some(taking), .. } = &mut self.nodes[to] else { return };
+                    if taking.set == set && taking.hear_refused(promised, self.made) {
+                        self.ask(to);
                     }
                 }
                 Message::Newer { of, heirs, replica } => {
@@ -813,17 +866,70 @@ mod tests {
     #[test]
     fn who_has_promised_keeps_to_it() {
         let set = |number| SetId { number, ..SetId::default() };
-        let mut replica = Replica::new(set(1), Records::default(), Vec::new());
+        let begins =
+            |set| Beginning { set, records: Records::default(), earlier: Vec::new(), before: Vec::new() };
+        let mut replica = Replica::new(begins(set(1)));
         let later = Ballot::default().after(1);
         assert_eq!(replica.promise(set(2), &[], later), Err(Refused), "another set");
         assert!(replica.promise(set(1), &[], later).is_ok() && replica.promise(set(1), &[], later).is_ok());
         assert_eq!(replica.promise(set(1), &[], Ballot::default()), Err(Refused));
-        assert_eq!(replica.begin(set(2), Records::default(), Vec::new()), Err(Refused));
+        assert_eq!(replica.begin(begins(set(2))), Err(Refused));
         assert_eq!(replica.add(set(1), 0, &[]), Err(Refused));
         assert_eq!(replica.leave(set(1), Ballot::default()), Err(Refused));
         assert_eq!(replica.leave(set(1), later), Ok(()));
         let of_later = SetId { owner: later, number: 1 };
-        assert_eq!(replica.begin(of_later, Records::default(), Vec::new()), Ok(Some(set(1))));
+        assert_eq!(replica.begin(begins(of_later)), Ok(Some(set(1))));
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// The owner has told `a` of the second set, and that it is the only one, and `b` of the first one.
+    #[test]
+    fn who_has_not_heard_of_the_last_set_promises() {
+        let heirs = names(&["a", "b"]);
+        let mut owner = Owner::default();
+        owner.set_heirs(&heirs);
+        let first = owner.set().unwrap();
+        let [mut a, mut b] = ["a", "b"].map(|name| {
+            owner.hear_known(name, first, 0);
+            Replica::new(owner.beginning().unwrap())
+        });
+        owner.set_heirs(&heirs);
+        let second = owner.set().unwrap();
+        assert_eq!(a.begin(owner.beginning().unwrap()), Ok(Some(first)));
+        owner.hear_left("a", first);
+        assert!(owner.is_only());
+        a.is_only();
+        let mut taking = TakeOver::begin(a.clone(), &heirs, "a", 1).unwrap();
+        let (set, by) = taking.id();
+        assert_eq!((set, taking.finish().is_none()), (second, true));
+        taking.hear("b", b.clone().promise(set, taking.before(), by).unwrap());
+        assert!(taking.finish().is_some());
+        // If `b` is the one that takes over, it hears of the second set.
+        let taking = TakeOver::begin(b.clone(), &heirs, "b", 1).unwrap();
+        let (set, by) = taking.id();
+        assert_eq!(a.promise(set, taking.before(), by), Err(Refused));
+        assert!(a.follows(set) && !b.follows(second));
+        assert_eq!(b.begin(owner.beginning().unwrap()), Ok(Some(first)));
+    }
+
+    /// One that has been promised a take-over has died.
+    #[test]
+    fn a_take_over_that_is_late_begins_anew() {
+        let heirs = names(&["a", "b", "c"]);
+        let mut owner = Owner::default();
+        owner.set_heirs(&heirs);
+        let replica = Replica::new(owner.beginning().unwrap());
+        let mut b = replica.clone();
+        let (set, dead) = TakeOver::begin(replica.clone(), &heirs, "c", 9).unwrap().id();
+        assert!(b.promise(set, &[], dead).is_ok());
+        let mut taking = TakeOver::begin(replica, &heirs, "a", 1).unwrap();
+        assert_eq!(b.promise(set, &[], taking.id().1), Err(Refused));
+        assert!(taking.hear_refused(b.promised(), 2) && !taking.hear_refused(b.promised(), 3));
+        taking.hear("b", b.promise(set, &[], taking.id().1).unwrap());
+        assert!(taking.finish().is_some());
     }
 
     #[test]

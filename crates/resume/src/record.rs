@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::fingerprint::{Fingerprint, Key};
 use crate::insurable::{Insurable, Uninsured};
-use crate::quorum::{Ballot, Promise, Records, Replica, Retiring, Sealed, SetId};
+use crate::quorum::{Ballot, Beginning, Promise, Replica, Sealed, SetId};
 use crate::repeatable::Repeatable;
 
 /// A client's connection.
@@ -156,15 +156,11 @@ pub enum Ask {
     /// The response is under way, and may have been sent up to these records.
     Begin {
         /// The set of heirs.
-        set: SetId,
-        /// Sets by which others may take over.
-        earlier: Vec<Retiring>,
+        begins: Beginning,
         /// What is not secret.
         record: Box<Record>,
         /// See [`Secret`].
         secret: Box<Secret>,
-        /// The records that the client may lack.
-        records: Records,
     },
     /// More records may go out.
     Add {
@@ -186,7 +182,7 @@ pub enum Ask {
         /// The set.
         set: SetId,
         /// Sets in which heirs may be that have not heard of this one.
-        earlier: Vec<SetId>,
+        before: Vec<SetId>,
         /// The number of the take-over.
         by: Ballot,
     },
@@ -219,8 +215,8 @@ pub enum Answer {
         /// The records that may have gone out.
         replica: Replica,
     },
-    /// The heir does not know the set any more, or it has promised something else.
-    Refused(SetId),
+    /// The heir does not know the set any more, or it hears of no earlier owner than this one.
+    Refused(SetId, Ballot),
 }
 
 /// What an heir says to a node by the connection on which that tells it of its responses.

@@ -26,8 +26,8 @@ use switchback_config::{Action, Resume};
 use switchback_http::framing::Framing;
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{
-    Answer, Ask, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record, Reply,
-    Running, Uninsured,
+    Answer, Ask, Ballot, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record,
+    Reply, Running, Uninsured,
 };
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
@@ -494,13 +494,14 @@ impl Insurance {
             Message::Bequeathed(flow, origin) => lock(&self.0.estate).inherit(&flow, origin),
             Message::Taken(flow, origin, generation) => self.fall_silent(&flow, origin, generation),
             Message::Lives => return Some(Reply::Lives),
-            Message::Ask(flow, origin, Ask::Begin { set, earlier, record, secret, records }) => {
+            Message::Ask(flow, origin, Ask::Begin { begins, record, secret }) => {
                 if self.has(&flow, origin) {
                     // Who has the response is no heir of it.
-                    return Some(Reply::Answer(flow, origin, Box::new(Answer::Refused(set))));
+                    let refused = Answer::Refused(begins.set, Ballot::default());
+                    return Some(Reply::Answer(flow, origin, Box::new(refused)));
                 }
                 let mut estate = lock(&self.0.estate);
-                let (answer, gone) = estate.begin(set, earlier, ((*record).clone(), *secret), records);
+                let (answer, gone) = estate.begin(begins, (*record).clone(), *secret);
                 if matches!(answer, Answer::Known { .. }) {
                     self.tell_program(&record, true);
                 }

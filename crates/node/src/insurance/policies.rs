@@ -45,7 +45,7 @@ impl Policies {
                 let covered = lock(&self.by_id).get(&id).cloned();
                 covered.iter().for_each(|covered| covered.hear(heir, &answer));
             }
-            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(_) => {
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {
                 if let Some(taker) = lock(&self.takers).get(&id) {
                     // It may be over.
                     let _ = taker.send((heir.to_owned(), answer));
@@ -249,18 +249,10 @@ impl Covered {
         let (flow, origin) = self.id;
         let key = wire(&flow);
         // Without an entry the client hears of this agent's end. What cannot be told leaves the flow uninsured in that case.
-        let _ = match state.owner.set() {
-            Some(set) => {
-                self.say(
-                    state,
-                    &Ask::Begin {
-                        set,
-                        earlier: state.owner.earlier().to_vec(),
-                        record: Box::new(state.record.clone()),
-                        secret: Box::new(state.secret.clone()),
-                        records: state.owner.records().clone(),
-                    },
-                );
+        let _ = match state.owner.beginning() {
+            Some(begins) => {
+                let (record, secret) = (Box::new(state.record.clone()), Box::new(state.secret.clone()));
+                self.say(state, &Ask::Begin { begins, record, secret });
                 let has = sb_heirs { origin, over_tls: 1, ..Default::default() };
                 self.insurance.0.have_heirs.update(bytes_of(&key), bytes_of(&has), MapFlags::ANY)
             }
@@ -278,7 +270,7 @@ impl Covered {
                 left.iter().for_each(|left| state.owner.hear_left(heir, *left));
             }
             Answer::Left(set) => state.owner.hear_left(heir, *set),
-            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(_) => {}
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {}
         }
         if state.owner.is_only() && !state.is_only {
             state.is_only = true;

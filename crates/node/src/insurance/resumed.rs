@@ -28,7 +28,7 @@ const TOLD_AGAIN: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(100);
 /// Interval at which other heirs are asked for their promises, and the time that they may take.
 const ASKED_AGAIN: Duration = Duration::from_millis(200);
-const PROMISED: Duration = Duration::from_secs(2);
+const PROMISED: Duration = Duration::from_secs(10);
 
 /// Accepts flows, without end.
 pub(super) async fn accept(listener: TcpListener, insurance: Insurance, resumer: Resumer) {
@@ -100,14 +100,18 @@ async fn take_over(
     let me = insurance.0.name.as_str();
     let mut answers = insurance.0.policies.take_over((record.flow, record.origin));
     loop {
-        let nonce = RandomState::new().hash_one(record.flow);
-        let taking = TakeOver::begin(held.replica, &record.heirs, me, nonce)?;
+        let taking = TakeOver::begin(held.replica, &record.heirs, me, nonce(&record))?;
         match collect(taking, &record, &mut answers, insurance).await? {
             Ok(owner) => return Some((record, held.secret, owner)),
             // Some heirs have been told of other ones.
             Err(newer) => (record, held) = newer,
         }
     }
+}
+
+/// Random.
+fn nonce(record: &Record) -> u64 {
+    RandomState::new().hash_one(record.flow)
 }
 
 /// Asks other heirs until there are enough promises, or one knows of a later set.
@@ -118,13 +122,13 @@ async fn collect(
     insurance: &Insurance,
 ) -> Option<Result<Owner, (Record, Held)>> {
     let me = &insurance.0.name;
-    let (set, by) = taking.id();
-    let ask = Ask::Promise { set, earlier: taking.earlier(), by };
-    let ask = Message::Ask(record.flow, record.origin, ask);
     loop {
         if let Some(owner) = taking.finish() {
             return Some(Ok(owner));
         }
+        let (set, by) = taking.id();
+        let ask = Ask::Promise { set, before: taking.before().to_vec(), by };
+        let ask = Message::Ask(record.flow, record.origin, ask);
         let others = record.heirs.iter().filter(|heir| *heir != me && !taking.has(heir));
         lock(&insurance.0.heirs).say(&others.cloned().collect::<Vec<_>>(), &ask);
         let deadline = Instant::now() + ASKED_AGAIN;
@@ -138,6 +142,11 @@ async fn collect(
                     if of == set && record.heirs.contains(me) =>
                 {
                     return Some(Err((*record, Held { secret: *secret, replica })));
+                }
+                (_, Answer::Refused(of, promised))
+                    if of == set && taking.hear_refused(promised, nonce(record)) =>
+                {
+                    break;
                 }
                 _ => {}
             }
