@@ -160,7 +160,7 @@ impl Estate {
         }
         let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
         let (replica, left) = match known {
-            None => (Replica::new(begins), None),
+            None => (Replica::new(begins), Vec::new()),
             Some(held) => match held.replica.begin(begins) {
                 Ok(left) => (held.replica.clone(), left),
                 Err(Refused) => return (Answer::Refused(set, held.replica.promised()), Vec::new()),
@@ -190,9 +190,9 @@ impl Estate {
                 if is_only {
                     replica.is_only();
                 }
-                Answer::Known { set, end, left: None }
+                Answer::Known { set, end, left: Vec::new() }
             }),
-            Ask::Leave(_, by) => replica.leave(set, by).map(|()| Answer::Left(set)),
+            Ask::Leave(_, by) => replica.leave(set, by).map(Answer::Left),
             Ask::Promise { before, by, .. } => match replica.promise(set, &before, by) {
                 Ok(promise) => Ok(Answer::Promised(set, by, promise)),
                 Err(Refused) if replica.follows(set) => Ok(Answer::Newer {
@@ -439,18 +439,18 @@ mod tests {
         assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), refused.clone());
         let secret = Secret { service: "a".into(), state: vec![0; 100].into() };
         let begun = estate.begin(owner.beginning().unwrap(), kept, secret);
-        assert_eq!(begun, (Answer::Known { set, end: 0, left: None }, Vec::new()));
+        assert_eq!(begun, (Answer::Known { set, end: 0, left: Vec::new() }, Vec::new()));
         let cost = estate.cost();
         assert!(cost > bare + 100);
         let sealed = vec![Sealed { len: 10, tag: [0; 16], after: 0 }; 3];
         let add = |has| Ask::Add { set, is_only: true, has, first: 0, sealed: sealed.clone() };
-        let known = Answer::Known { set, end: 3, left: None };
+        let known = Answer::Known { set, end: 3, left: Vec::new() };
         assert_eq!((ask(&mut estate, add(0)), ask(&mut estate, add(2))), (known.clone(), known));
         assert!(estate.cost() > cost);
         assert_eq!(estate.answer(&flow, 7, add(0)), refused, "another connection");
         let offered = estate.offers(Instant::now(), |name| name == "n1");
         assert_eq!((offered.len(), offered[0].over_tls, offered[0].record.seq), (1, true, 7 + 2 * 32));
-        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Left(set));
+        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Left(vec![set]));
         assert_eq!((estate.len(), estate.cost()), (0, 0));
     }
 }

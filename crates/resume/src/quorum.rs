@@ -240,9 +240,9 @@ impl Replica {
         self.before.contains(&set)
     }
 
-    /// Another set begins in the place of this one, which this heir leaves: returned, unless it has promised a third node to
-    /// hear of no other owner.
-    pub fn begin(&mut self, begins: Beginning) -> Result<Option<SetId>, Refused> {
+    /// Another set begins in the place of this one, which this heir leaves, unless it has promised a third node to hear of no
+    /// other owner; the earlier sets that it has left.
+    pub fn begin(&mut self, begins: Beginning) -> Result<Vec<SetId>, Refused> {
         let set = begins.set;
         if set.owner < self.promised || set <= self.set {
             return Err(Refused);
@@ -251,8 +251,8 @@ impl Replica {
         let mut left = std::mem::take(&mut self.left);
         left.extend(this);
         left.retain(|left| begins.earlier.iter().any(|retiring| retiring.set == *left));
-        *self = Replica { left, ..Replica::new(begins) };
-        Ok(this)
+        *self = Replica { left: left.clone(), ..Replica::new(begins) };
+        Ok(left)
     }
 
     /// Whether no take-over by the set has been promised but this one.
@@ -295,9 +295,10 @@ impl Replica {
         Ok(Promise { records, earlier: self.earlier.clone(), left: self.left.clone() })
     }
 
-    /// Whether this owner, which is the set's or has taken over by it, may end the set.
-    pub fn leave(&self, set: SetId, by: Ballot) -> Result<(), Refused> {
-        if set == self.set && self.has_promised_only(by) { Ok(()) } else { Err(Refused) }
+    /// Whether this owner, which is the set's or has taken over by it, may end the set; the sets that this heir has left then.
+    pub fn leave(&self, set: SetId, by: Ballot) -> Result<Vec<SetId>, Refused> {
+        let may_end = set == self.set && self.has_promised_only(by);
+        may_end.then(|| self.left.iter().copied().chain([set]).collect()).ok_or(Refused)
     }
 }
 
@@ -507,9 +508,9 @@ impl Owner {
         self.settle();
     }
 
-    /// An heir has left a set.
-    pub fn hear_left(&mut self, heir: &str, set: SetId) {
-        self.leaves(heir, set);
+    /// An heir has left sets.
+    pub fn hear_left(&mut self, heir: &str, sets: &[SetId]) {
+        sets.iter().for_each(|set| self.leaves(heir, *set));
         self.settle();
     }
 
@@ -576,8 +577,8 @@ mod tests {
         Begin { begins: Beginning, heirs: Vec<String> },
         Add { set: SetId, records: Records, is_only: bool },
         Leave { set: SetId, by: Ballot },
-        Known { heir: usize, set: SetId, end: u64, left: Option<SetId> },
-        Left { heir: usize, set: SetId },
+        Known { heir: usize, set: SetId, end: u64, left: Vec<SetId> },
+        Left { heir: usize, left: Vec<SetId> },
         Prepare { set: SetId, before: Vec<SetId>, by: Ballot },
         Refused { set: SetId, promised: Ballot },
         Newer { of: SetId, heirs: Vec<String>, replica: Replica },
@@ -731,7 +732,7 @@ mod tests {
                     let left = match &mut self.nodes[to].replica {
                         None => {
                             self.nodes[to].replica = Some((Replica::new(begins), heirs));
-                            None
+                            Vec::new()
                         }
                         Some((replica, of)) => match replica.begin(begins) {
                             Ok(left) => {
@@ -749,27 +750,25 @@ mod tests {
                         if is_only {
                             replica.is_only();
                         }
-                        self.say(to, from, Message::Known { heir: to, set, end, left: None });
+                        self.say(to, from, Message::Known { heir: to, set, end, left: Vec::new() });
                     }
                 }
                 Message::Leave { set, by } => {
                     let Some((replica, _)) = &self.nodes[to].replica else { return };
-                    if replica.leave(set, by).is_ok() {
+                    if let Ok(left) = replica.leave(set, by) {
                         self.evict(to);
-                        self.say(to, from, Message::Left { heir: to, set });
+                        self.say(to, from, Message::Left { heir: to, left });
                     }
                 }
                 Message::Known { heir, set, end, left } => {
                     let Some(owner) = &mut self.nodes[to].owner else { return };
                     owner.hear_known(&World::name(heir), set, end);
-                    if let Some(left) = left {
-                        owner.hear_left(&World::name(heir), left);
-                    }
+                    owner.hear_left(&World::name(heir), &left);
                     self.send(to);
                 }
-                Message::Left { heir, set } => {
+                Message::Left { heir, left } => {
                     let Some(owner) = &mut self.nodes[to].owner else { return };
-                    owner.hear_left(&World::name(heir), set);
+                    owner.hear_left(&World::name(heir), &left);
                     self.send(to);
                 }
                 Message::Prepare { set, before, by } => {
@@ -876,9 +875,9 @@ mod tests {
         assert_eq!(replica.begin(begins(set(2))), Err(Refused));
         assert_eq!(replica.add(set(1), 0, &[]), Err(Refused));
         assert_eq!(replica.leave(set(1), Ballot::default()), Err(Refused));
-        assert_eq!(replica.leave(set(1), later), Ok(()));
+        assert_eq!(replica.leave(set(1), later), Ok(vec![set(1)]));
         let of_later = SetId { owner: later, number: 1 };
-        assert_eq!(replica.begin(begins(of_later)), Ok(Some(set(1))));
+        assert_eq!(replica.begin(begins(of_later)), Ok(Vec::new()));
     }
 
     fn names(names: &[&str]) -> Vec<String> {
@@ -898,8 +897,8 @@ mod tests {
         });
         owner.set_heirs(&heirs);
         let second = owner.set().unwrap();
-        assert_eq!(a.begin(owner.beginning().unwrap()), Ok(Some(first)));
-        owner.hear_left("a", first);
+        assert_eq!(a.begin(owner.beginning().unwrap()), Ok(vec![first]));
+        owner.hear_left("a", &[first]);
         assert!(owner.is_only());
         a.is_only();
         let mut taking = TakeOver::begin(a.clone(), &heirs, "a", 1).unwrap();
@@ -912,7 +911,36 @@ mod tests {
         let (set, by) = taking.id();
         assert_eq!(a.promise(set, taking.before(), by), Err(Refused));
         assert!(a.follows(set) && !b.follows(second));
-        assert_eq!(b.begin(owner.beginning().unwrap()), Ok(Some(first)));
+        assert_eq!(b.begin(owner.beginning().unwrap()), Ok(Vec::new()));
+    }
+
+    /// The owner dies before it is sure that nobody can take over by its first sets, and so does the heir that has promised the
+    /// take-over.
+    #[test]
+    fn an_heir_says_of_all_sets_that_it_has_left_them() {
+        let heirs = names(&["a", "b", "c"]);
+        let mut owner = Owner::default();
+        let mut begin = || {
+            owner.set_heirs(&heirs);
+            owner.beginning().unwrap()
+        };
+        let mut a = Replica::new(begin());
+        let [mut b, mut c] = [a.clone(), a.clone()];
+        for _ in 0..2 {
+            let begins = begin();
+            [&mut a, &mut b, &mut c].map(|heir| heir.begin(begins.clone()).unwrap());
+        }
+        let mut taking = TakeOver::begin(a, &heirs, "a", 1).unwrap();
+        let (set, by) = taking.id();
+        taking.hear("b", b.promise(set, taking.before(), by).unwrap());
+        let mut owner = taking.finish().unwrap();
+        owner.set_heirs(&names(&["b", "c"]));
+        c.begin(owner.beginning().unwrap()).unwrap();
+        owner.set_heirs(&[]);
+        for (_, set, by) in owner.to_leave().into_iter().filter(|(name, ..)| name == "c") {
+            owner.hear_left("c", &c.leave(set, by).unwrap_or_default());
+        }
+        assert!(owner.is_only(), "{:?}", owner.to_leave());
     }
 
     /// One that has been promised a take-over has died.

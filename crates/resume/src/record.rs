@@ -197,11 +197,11 @@ pub enum Answer {
         set: SetId,
         /// The number.
         end: u64,
-        /// The set that the heir has left for this one.
-        left: Option<SetId>,
+        /// Earlier sets that the heir has left, if the set begins.
+        left: Vec<SetId>,
     },
-    /// The heir has left the set.
-    Left(SetId),
+    /// The heir has left these sets.
+    Left(Vec<SetId>),
     /// The heir hears of no earlier owner any more.
     Promised(SetId, Ballot, Promise),
     /// The heir is in a later set.

@@ -604,8 +604,8 @@ impl Insurance {
         lock(&self.0.taken).note(from, message);
     }
 
-    /// Forgets a response that has gone on here, unless another node has it by now, and this one is its heir.
-    fn forget_taken(&self, flow: &Flow) {
+    /// Forgets a response, unless this node is an heir of it.
+    fn forget_unless_heir(&self, flow: &Flow) {
         let estate = lock(&self.0.estate);
         if !estate.has(flow) {
             self.forget(flow);

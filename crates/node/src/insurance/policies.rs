@@ -267,9 +267,9 @@ impl Covered {
         match answer {
             Answer::Known { set, end, left } => {
                 state.owner.hear_known(heir, *set, *end);
-                left.iter().for_each(|left| state.owner.hear_left(heir, *left));
+                state.owner.hear_left(heir, left);
             }
-            Answer::Left(set) => state.owner.hear_left(heir, *set),
+            Answer::Left(left) => state.owner.hear_left(heir, left),
             Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {}
         }
         if state.owner.is_only() && !state.is_only {

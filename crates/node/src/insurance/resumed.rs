@@ -51,7 +51,7 @@ async fn go_on_with(socket: TcpStream, flow: Flow, insurance: &Insurance, resume
         Some((record, Some(held))) => go_on_over_tls(socket, (record, held), insurance, resumer).await,
         None => {
             // A stranger of this machine, or the record has given way in this moment.
-            insurance.forget_taken(&flow);
+            insurance.forget_unless_heir(&flow);
             reset(&socket);
         }
     }
@@ -77,7 +77,7 @@ async fn go_on_over_tls(
         }
         _ => Err(Failure::Unproven),
     };
-    insurance.forget_taken(&flow);
+    insurance.forget_unless_heir(&flow);
     match resumed {
         Ok(resumed) => {
             insurance.has_gone_on(&Ok(()));
@@ -193,7 +193,7 @@ async fn go_on(mut socket: TcpStream, record: Record, insurance: &Insurance) {
             reset(&socket);
         }
     }
-    insurance.forget_taken(&flow);
+    insurance.forget_unless_heir(&flow);
 }
 
 /// Sends what the client lacks. Meanwhile this node's heirs can go on with it.
