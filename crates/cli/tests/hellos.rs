@@ -25,18 +25,13 @@ fn connections() -> usize {
 }
 
 fn start() -> Result<Cluster> {
-    let mut cluster = Cluster::prepare(Plan {
+    Cluster::start_with(Plan {
         servers: vec![ServerKind::Nginx; 2],
         pools: vec![("web", vec![0, 1])],
         server_extra: "types { text/html html; }",
         tls: Some(String::new()),
         ..Plan::default()
-    })?;
-    cluster.write_certificate()?;
-    cluster.start_node(0)?;
-    cluster.start_node(1)?;
-    cluster.start_switch()?;
-    Ok(cluster)
+    })
 }
 
 /// A program makes so many connections, and says of each whether it was answered. That a machine with other things to do

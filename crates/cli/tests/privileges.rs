@@ -51,7 +51,6 @@ fn no_thread_keeps_what_only_the_start_needs() -> Result {
         tls: Some(String::new()),
         ..Plan::default()
     })?;
-    cluster.write_certificate()?;
     cluster.start_node(0)?;
     cluster.start_switch()?;
     let of_node = USUAL | NET_ADMIN | NET_RAW | NET_BIND_SERVICE;

@@ -200,20 +200,24 @@ fn outlive_two_deaths(cluster: &Cluster, downloads: &Downloads<'_>) -> Result {
 /// The machines of a node and of a switch die together. The other switch has not seen the connections.
 #[test]
 fn downloads_go_on_when_their_switch_dies_too() -> Result {
-    goes_on_with_two_switches(true)
+    goes_on_with_two_switches(&plan(ServerKind::Nginx, 3), |lab| Downloads::of(lab, scale()), true)
 }
 
 /// The switch that a connection does not come by has not seen it, and can tell that only by its client's silence.
 #[test]
 fn downloads_go_on_with_two_switches() -> Result {
-    goes_on_with_two_switches(false)
+    goes_on_with_two_switches(&plan(ServerKind::Nginx, 3), |lab| Downloads::of(lab, scale()), false)
 }
 
-fn goes_on_with_two_switches(one_dies: bool) -> Result {
+fn goes_on_with_two_switches(
+    plan: &Plan,
+    downloads: for<'a> fn(&'a Lab) -> Result<Downloads<'a>>,
+    one_dies: bool,
+) -> Result {
     let _alone = alone();
     let lab = Lab::builder().topology(Topology::Routed).routing(Routing::Bird).switches(2).nodes(3).up()?;
-    let config = plan(ServerKind::Nginx, 3).config(&lab) + "\n{switches}";
-    let config = lab.write_config_text(&config)?;
+    plan.write_certificate(&lab)?;
+    let config = lab.write_config_text(&(plan.config(&lab) + "\n{switches}"))?;
     let mut agents = Vec::new();
     for node in lab.nodes() {
         node.nginx(&ServerOptions::default())?;
@@ -222,7 +226,7 @@ fn goes_on_with_two_switches(one_dies: bool) -> Result {
     let switches = lab.switches().map(|host| Switch::start(host, &config));
     let switches = switches.collect::<Result<Vec<_>>>()?;
     routes_lead_to(&lab, &[0, 1])?;
-    let downloads = Downloads::of(&lab, scale())?;
+    let downloads = downloads(&lab)?;
     let anew = downloads.beside(|| {
         let had = of_resume(&lab, 0, "under_way")?;
         lab.node(0).cut_link()?;
@@ -427,9 +431,6 @@ fn a_node_that_cannot_go_on_leaves_it_to_the_next_one() -> Result {
 /// Servers that send the same files in chunks, without a length or a validator.
 fn start_text(plan: Plan) -> Result<Cluster> {
     let mut cluster = Cluster::prepare(plan)?;
-    if cluster.plan.tls.is_some() {
-        cluster.write_certificate()?;
-    }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resume/text.py");
     for node in 0..cluster.plan.servers.len() {
         cluster.kill_server(node)?;

@@ -63,15 +63,8 @@ fn start(nodes: usize, lines: &str) -> Result<Cluster> {
 }
 
 fn start_plan(plan: Plan) -> Result<Cluster> {
-    let mut cluster = prepare(plan)?;
+    let mut cluster = Cluster::prepare(plan)?;
     begin(&mut cluster)?;
-    Ok(cluster)
-}
-
-/// All but our processes.
-fn prepare(plan: Plan) -> Result<Cluster> {
-    let cluster = Cluster::prepare(plan)?;
-    cluster.write_certificate()?;
     Ok(cluster)
 }
 

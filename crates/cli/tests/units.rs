@@ -108,7 +108,6 @@ fn switch_and_nodes_do_all_their_work() -> Result {
     let access_log = Some(format!("path = \"{}\"", log.display()));
     let tls = Some(String::new());
     let cluster = Cluster::prepare(Plan { access_log, admin: true, tls, ..Plan::default() })?;
-    cluster.write_certificate()?;
     let (node_unit, switch_unit) = (Unit::read("node")?, Unit::read("switch")?);
     let directory = directory(&cluster);
     let start = || -> Result<(Vec<Process>, Process)> {
@@ -212,7 +211,6 @@ fn write_client_files(cluster: &Cluster) -> Result {
 #[test]
 fn no_capability_can_be_spared() -> Result {
     let cluster = Cluster::prepare(Plan { tls: Some(String::new()), ..Plan::default() })?;
-    cluster.write_certificate()?;
     write_client_files(&cluster)?;
     let (switch, node, client) = (cluster.lab.switch(0), cluster.lab.node(0), cluster.client());
     let roles: [(_, &Host, PathBuf, &[&str]); 3] = [

@@ -367,9 +367,10 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
                 return answer_adopted(h, flow);
-        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_resumed(flow)) {
-                if (is_outdated(flow, h))
-                        return answer_outdated(h, flow);
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
+                return answer_outdated(h, flow);
+        /* A node that was dead may still have a response that was resumed before this one. */
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_resumed(flow) && flow->next == h->seq) {
                 flow->generation = generation_of(h);
                 note_switch(flow, h);
                 return answer_adopted(h, flow);
@@ -380,6 +381,8 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         case RESUMABLE_OVER:
                 note_served(h);
                 return refuse(h, SB_REASON_SERVED, SB_NODE_REFUSED_NOT_INSURED);
+        case RESUMABLE_OUTDATED:
+                return refuse(h, SB_REASON_OUTDATED, SB_NODE_OUTDATED);
         default:
                 return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NOT_INSURED);
         }

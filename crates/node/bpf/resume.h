@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "framing.h"
+#include "generation.h"
 #include "handoff.h"
 #include "maps.h"
 #include "messages.h"
@@ -44,7 +45,8 @@ static __always_inline __s64 bytes_before(const struct sb_insured *response, con
 enum resumable {
         RESUMABLE,
         RESUMABLE_NOT,
-        RESUMABLE_OVER, /* the client has all of it */
+        RESUMABLE_OVER,     /* the client has all of it */
+        RESUMABLE_OUTDATED, /* the switch does not know of the last adoption */
 };
 
 static __always_inline enum resumable is_resumable(const struct handoff *h)
@@ -54,6 +56,8 @@ static __always_inline enum resumable is_resumable(const struct handoff *h)
         response = insured_by(h);
         if (!response || bytes_before(response, h) < response->head_bytes)
                 return RESUMABLE_NOT;
+        if (response->generation && !sb_is_newer(generation_of(h), response->generation))
+                return RESUMABLE_OUTDATED;
         return bytes_before(response, h) < (__s64)response->bytes ? RESUMABLE : RESUMABLE_OVER;
 }
 

@@ -928,7 +928,9 @@ mod tests {
         let [mut b, mut c] = [a.clone(), a.clone()];
         for _ in 0..2 {
             let begins = begin();
-            [&mut a, &mut b, &mut c].map(|heir| heir.begin(begins.clone()).unwrap());
+            for heir in [&mut a, &mut b, &mut c] {
+                heir.begin(begins.clone()).unwrap();
+            }
         }
         let mut taking = TakeOver::begin(a, &heirs, "a", 1).unwrap();
         let (set, by) = taking.id();

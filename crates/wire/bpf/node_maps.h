@@ -239,13 +239,14 @@ struct sb_insured {
         __u32 seq; /* as in struct sb_insurable */
         __u32 head_bytes;
         __u64 sent;
-        __u64 bytes; /* of the whole response; SB_INSURED_UNKNOWN: its end is not known yet */
+        __u64 bytes;      /* of the whole response; SB_INSURED_UNKNOWN: its end is not known yet */
+        __u32 generation; /* at the node whose response it is */
         __u16 status;
         __u8 keeps;         /* as in sb_owned */
         __u8 served;        /* from the program: the client has all of it */
         __u8 fingerprinted; /* the agent gives `fingerprints` what the client has before it sends anything */
         __u8 over_tls; /* the agent encrypts: nothing is known here of where the response begins and ends */
-        __u8 reserved[2];
+        __u8 reserved[6];
 };
 
 #define SB_INSURED_UNKNOWN (1ULL << 62)

@@ -770,12 +770,13 @@ pub struct sb_insured {
     pub head_bytes: __u32,
     pub sent: __u64,
     pub bytes: __u64,
+    pub generation: __u32,
     pub status: __u16,
     pub keeps: __u8,
     pub served: __u8,
     pub fingerprinted: __u8,
     pub over_tls: __u8,
-    pub reserved: [__u8; 2usize],
+    pub reserved: [__u8; 6usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

@@ -199,7 +199,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_heads>(), 4 + 2 + 2 + 4096 + 2048);
     assert_eq!(size_of::<sb_insurable>(), 36 + 4 + 8 + size_of::<sb_owned>() + size_of::<sb_heads>());
     assert_eq!(size_of::<sb_insurable_end>(), 36 + 4 + 4);
-    assert_eq!(size_of::<sb_insured>(), 4 * 4 + 2 * 8 + 2 + 1 + 1 + 1 + 3);
+    assert_eq!(size_of::<sb_insured>(), 4 * 4 + 2 * 8 + 4 + 2 + 4 + 6);
     assert_eq!(size_of::<sb_heirs>(), 2 * 4 + 2 * 16);
     assert_eq!(size_of::<sb_fingerprint>(), 7 * 8 + 2 * 8 + 2 * 4);
     assert_eq!(size_of::<sb_told_fingerprint>(), 2 * 4 + 2 * 2 + 36 + 3 * 8);

@@ -79,7 +79,6 @@ impl Scene {
     /// All victims are in the middle of their work when this returns.
     pub fn start_with(plan: Plan) -> Result<Scene> {
         let mut cluster = Cluster::prepare(plan)?;
-        cluster.write_certificate()?;
         let mut echo = Command::new(PYTHON);
         echo.args([ECHO, &ECHO_PORT.to_string()]);
         let node = cluster.lab.node(0);

@@ -144,6 +144,16 @@ impl Plan {
         text
     }
 
+    /// The certificate of the service with TLS, if there is one, which is its own authority: `shop.pem`, `shop.key`.
+    pub fn write_certificate(&self, lab: &Lab) -> Result {
+        if self.tls.is_some() {
+            let made = rcgen::generate_simple_self_signed([TLS_NAME.to_owned()])?;
+            fs::write(lab.directory().join("shop.pem"), made.cert.pem())?;
+            fs::write(lab.directory().join("shop.key"), made.signing_key.serialize_pem())?;
+        }
+        Ok(())
+    }
+
     /// A node's address, as the configuration gives it.
     pub fn address(&self, lab: &Lab, node: usize) -> IpAddr {
         let host = lab.node(node);
@@ -219,6 +229,7 @@ impl Cluster {
         lab.add_document("img/1m", &block(1))?;
         let servers = (0..plan.servers.len()).map(|index| start_server(&lab, &plan, index));
         let servers = Mutex::new(servers.collect::<Result<_>>()?);
+        plan.write_certificate(&lab)?;
         let config = lab.write_config_text(&plan.config(&lab))?;
         let agents = plan.servers.iter().map(|_| None).collect();
         let program = Mutex::new(PROGRAM.into());
@@ -306,13 +317,6 @@ impl Cluster {
     /// Kills a node's server with all its processes, of which the first may not be the one that serves.
     pub fn kill_server(&self, node: usize) -> Result {
         Ok(self.server(node)?.kill()?)
-    }
-
-    /// The certificate of services with TLS, which is its own authority: `shop.pem`, `shop.key`.
-    pub fn write_certificate(&self) -> Result {
-        let made = rcgen::generate_simple_self_signed([TLS_NAME.to_owned()])?;
-        fs::write(self.lab.directory().join("shop.pem"), made.cert.pem())?;
-        Ok(fs::write(self.lab.directory().join("shop.key"), made.signing_key.serialize_pem())?)
     }
 
     /// Starts a node's server again.

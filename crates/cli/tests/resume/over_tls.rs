@@ -13,13 +13,7 @@ fn over_tls(plan: Plan) -> Plan {
 
 /// A service over TLS besides, with the same pool.
 fn start_over_tls(plan: Plan) -> Result<Cluster> {
-    let mut cluster = Cluster::prepare(over_tls(plan))?;
-    cluster.write_certificate()?;
-    for node in 0..cluster.plan.servers.len() {
-        cluster.start_node(node)?;
-    }
-    cluster.start_switch()?;
-    Ok(cluster)
+    Cluster::start_with(over_tls(plan))
 }
 
 impl<'a> Downloads<'a> {
@@ -56,6 +50,21 @@ fn a_second_death_ends_no_download_over_tls() -> Result {
     let cluster = start_over_tls(plan(ServerKind::Nginx, 4))?;
     outlive_two_deaths(&cluster, &Downloads::over_tls(&cluster.lab, scale(), &[])?)?;
     cluster.down()
+}
+
+fn goes_on_over_tls_with_two_switches(one_dies: bool) -> Result {
+    let plan = over_tls(plan(ServerKind::Nginx, 3));
+    goes_on_with_two_switches(&plan, |lab| Downloads::over_tls(lab, scale(), &[]), one_dies)
+}
+
+#[test]
+fn downloads_over_tls_go_on_when_their_switch_dies_too() -> Result {
+    goes_on_over_tls_with_two_switches(true)
+}
+
+#[test]
+fn downloads_over_tls_go_on_with_two_switches() -> Result {
+    goes_on_over_tls_with_two_switches(false)
 }
 
 #[test]

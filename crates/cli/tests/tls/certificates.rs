@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
 
 use crate::common::{Cluster, Result};
-use crate::{Connection, NAME, begin, openssl, plan, prepare, start};
+use crate::{Connection, NAME, begin, openssl, plan, start};
 
 /// What a certificate is in PEM, without its first and last line.
 fn base64(pem: &str) -> Result<String> {
@@ -38,7 +38,7 @@ fn write(
 #[test]
 fn a_certificate_for_each_name() -> Result {
     let lines = "[[service.tls.certificate]]\nchain = \"other.pem\"\nkey = \"other.key\"";
-    let mut cluster = prepare(plan(2, lines))?;
+    let mut cluster = Cluster::prepare(plan(2, lines))?;
     let names = ["other.example.com", "*.wild.example.com"];
     let other = write(&cluster, "other", &names, &PKCS_RSA_SHA256)?;
     let shop = write(&cluster, "shop", &[NAME], &PKCS_ECDSA_P384_SHA384)?;

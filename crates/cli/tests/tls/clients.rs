@@ -9,8 +9,8 @@ use crate::common::document::block;
 use crate::common::http::{Document, add_long_document, fetch};
 use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, long, text};
 use crate::{
-    NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, prepare, program, start,
-    start_plan, to_service, url,
+    NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, program, start, start_plan,
+    to_service, url,
 };
 
 /// `count` requests, of which every fourth is for a mebibyte. Each line has the file that must come, too.
@@ -224,7 +224,7 @@ fn the_server_learns_the_address_of_the_client() -> Result {
         }";
     for said_by in ["proxy", "x-forwarded", "forwarded", "none"] {
         let lines = format!("client_address = \"{said_by}\"");
-        let mut cluster = prepare(Plan { server_extra: SERVER, ..plan(1, &lines) })?;
+        let mut cluster = Cluster::prepare(Plan { server_extra: SERVER, ..plan(1, &lines) })?;
         if said_by == "proxy" {
             change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
         }

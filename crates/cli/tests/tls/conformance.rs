@@ -4,8 +4,8 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::Result;
-use crate::{NAME, begin, change_config, plan, prepare, start};
+use crate::common::{Cluster, Result};
+use crate::{NAME, begin, change_config, plan, start};
 
 const HOURS: Duration = Duration::from_secs(4 * 3600);
 
@@ -14,7 +14,7 @@ const HOURS: Duration = Duration::from_secs(4 * 3600);
 #[test]
 #[ignore = "needs tlsfuzzer"]
 fn tlsfuzzer() -> Result {
-    let mut cluster = prepare(plan(1, ""))?;
+    let mut cluster = Cluster::prepare(plan(1, ""))?;
     // Most scripts know no other kind of certificate, and expect an answer in one record: the node's own.
     let directory = cluster.lab.directory();
     let made = Command::new("openssl")

@@ -6,16 +6,16 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::http::{Document, add_long_document, start_fetch};
-use crate::common::{PATIENCE, Plan, Result, text, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use crate::{
-    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, prepare, received, run_curl,
-    start, start_plan, to_service, url,
+    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, received, run_curl, start,
+    start_plan, to_service, url,
 };
 
 /// Only this host has a route.
 #[test]
 fn an_unknown_name_is_refused_with_an_alert() -> Result {
-    let mut cluster = prepare(plan(2, ""))?;
+    let mut cluster = Cluster::prepare(plan(2, ""))?;
     let route = |condition: &str| format!("[[service.route]]\n{condition}pool");
     change_config(&cluster, &route(""), &route(&format!("host = \"{NAME}\"\n")))?;
     begin(&mut cluster)?;
@@ -79,7 +79,7 @@ fn no_protocol_in_common() -> Result {
 
 #[test]
 fn without_its_server_a_node_answers_502_and_says_that_it_ends() -> Result {
-    let mut cluster = prepare(plan(1, ""))?;
+    let mut cluster = Cluster::prepare(plan(1, ""))?;
     change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
     begin(&mut cluster)?;
     // The answer comes before the request has been sent.
@@ -167,7 +167,7 @@ while True:
 
 #[test]
 fn a_response_without_length_that_breaks_off_is_not_whole() -> Result {
-    let mut cluster = prepare(plan(1, ""))?;
+    let mut cluster = Cluster::prepare(plan(1, ""))?;
     change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
     let mut server = Command::new(PYTHON);
     server.args(["-c", BREAKS_OFF]);

@@ -11,8 +11,8 @@ use crate::common::http::add_long_document;
 use crate::common::log_file::{LogFile, number};
 use crate::common::{Cluster, PATIENCE, Plan, Result, nft, wait_until};
 use crate::{
-    Connection, NAME, TIMEOUT, authority, change_config, curl, openssl, plan, prepare, received, relay,
-    run_curl, start_plan, tls_status, to_service, url,
+    Connection, NAME, TIMEOUT, authority, change_config, curl, openssl, plan, received, relay, run_curl,
+    start_plan, tls_status, to_service, url,
 };
 
 /// All daemons write into one file, which is possible here and shows what is there twice.
@@ -247,7 +247,7 @@ fn a_response_is_complete_when_it_is_acknowledged() -> Result {
 fn connections_without_a_request_have_a_line() -> Result {
     let file = LogFile::new("tls-no-request");
     let limits = "head_timeout = \"1s\"";
-    let mut cluster = prepare(Plan { access_log: logged(&file), limits, ..plan(1, "") })?;
+    let mut cluster = Cluster::prepare(Plan { access_log: logged(&file), limits, ..plan(1, "") })?;
     let route = |condition: &str| format!("[[service.route]]\n{condition}pool");
     change_config(&cluster, &route(""), &route(&format!("host = \"{NAME}\"\n")))?;
     crate::begin(&mut cluster)?;
@@ -309,7 +309,7 @@ fn the_file_is_as_the_configuration_says() -> Result {
     let (file, old) = (LogFile::new("tls-combined"), LogFile::new("tls-combined-1"));
     let log = |path: &str| Some(format!("path = \"{path}\"\nformat = \"combined\""));
     let plan = |access_log| Plan { access_log, ..plan(1, "") };
-    let mut cluster = prepare(plan(log("/nowhere/access.log")))?;
+    let mut cluster = Cluster::prepare(plan(log("/nowhere/access.log")))?;
     let node = cluster.spawn_node(0)?;
     assert_eq!(node.wait_timeout(PATIENCE)?.ok_or("the node goes on")?.code(), Some(2));
     let said = node.log();

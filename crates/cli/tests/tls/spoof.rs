@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::common::Result;
-use crate::{PYTHON, begin, change_config, curl, plan, prepare, program, url};
+use crate::common::{Cluster, Result};
+use crate::{PYTHON, begin, change_config, curl, plan, program, url};
 
 /// A server that reads fields as CGI does takes both spellings of a name for one.
 #[test]
 fn no_spelling_of_a_field_reaches_a_server_beside_ours() -> Result {
-    let mut cluster = prepare(plan(1, ""))?;
+    let mut cluster = Cluster::prepare(plan(1, ""))?;
     change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
     let mut server = cluster.lab.node(0).command(PYTHON);
     let mut server = server.arg(program("wsgi.py")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::common::document::block;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
-use crate::{Connection, begin, change_config, curl, prepare, tls_status, url};
+use crate::{Connection, begin, change_config, curl, tls_status, url};
 
 /// Who answers a client that asks once.
 fn answers(cluster: &Cluster) -> Result<String> {
@@ -29,7 +29,7 @@ fn a_busy_node_has_another_answer_streams() -> Result {
         let lines = format!(
             "client_address = \"{who}\"\nsessions = \"forwarding\"\nbusy_connections = 2\nbusy_cpu = \"100%\""
         );
-        let mut cluster = prepare(Plan {
+        let mut cluster = Cluster::prepare(Plan {
             // All connections begin at the first node.
             policy: "fill",
             pools: vec![("web", vec![0, 1])],

@@ -81,9 +81,14 @@ struct Handover {
 }
 
 impl Resuming {
-    /// Asks the client of the flow what it has.
-    pub fn begin(heir: NodeId, has: Seq, connection: &mut Connection, world: &mut dyn World) -> State {
-        let before = connection.entry;
+    /// Asks the client of the flow what it has. `before` is the flow's entry, which may be further than the response.
+    pub fn begin(
+        heir: NodeId,
+        has: Seq,
+        before: Entry,
+        connection: &mut Connection,
+        world: &mut dyn World,
+    ) -> State {
         connection.entry.mode = Mode::Resuming;
         world.set_entry(&connection.entry);
         let now = world.now();
@@ -197,16 +202,12 @@ impl Resuming {
         let mut bytes = segment(world.flow(), true, (next, packet.view.ack), flags::ACK, times, &[]);
         set_window(&mut bytes, packet.window());
         let Some(adoption) = HeldPacket::new(&bytes) else { return State::Resuming(self) };
-        let last = match connection.entry.generation {
-            Generation::NONE => Generation::first(world.rank().number),
-            last => last.successor(world.rank().number),
-        };
+        connection.entry.generation = next_generation(connection, world);
         connection.entry.node = self.heir;
         connection.entry.mode = Mode::AtNode(match self.before.is_tunnel() {
             true => Stream::Tunnel,
             false => Stream::Resumed,
         });
-        connection.entry.generation = last.next_attempt();
         connection.entry.mark.requests = Wrapping(1);
         connection.entry.mark.begins = next;
         connection.entry.mark.session = sb_session::default();
@@ -254,16 +255,41 @@ impl Resuming {
         match reason {
             // The client has all of the response: its next request is one of an idle flow whose node is dead.
             Some(Reason::Served) => {
-                connection.entry = Entry { generation: connection.entry.generation, ..self.before };
+                connection.entry = self.before;
                 world.set_entry(&connection.entry);
                 Assembling::new(world.now()).advance(connection, world)
             }
             // The node does not know the response.
-            Some(Reason::NoSocket) => fail(connection, world),
+            Some(Reason::NoSocket) if world.rank().is_alone => fail(connection, world),
+            // Another switch may have given the flow to another node, which is found when the client speaks.
+            Some(Reason::NoSocket) => {
+                world.count(Count::NotResumed);
+                self.ask_client(Question::Bare, connection, world);
+                world.forget_in_doubt(connection.entry.origin);
+                State::Over
+            }
+            // Another switch has asked the node about the flow.
+            Some(Reason::Outdated) => {
+                connection.entry.generation = next_generation(connection, world);
+                if let Step::Heir(handover) = &self.step {
+                    Self::ask_heir(&handover.adoption, connection, world);
+                }
+                State::Resuming(self)
+            }
             // There is no room at the moment.
             _ => State::Resuming(self),
         }
     }
+}
+
+/// Of the flow's next adoption.
+fn next_generation(connection: &Connection, world: &dyn World) -> Generation {
+    let number = world.rank().number;
+    let next = match connection.entry.generation {
+        Generation::NONE => Generation::first(number),
+        last => last.successor(number),
+    };
+    next.next_attempt()
 }
 
 /// No node can go on.

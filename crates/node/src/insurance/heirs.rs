@@ -280,13 +280,13 @@ async fn tell_over(
     // All there is to tell is among the records.
     while far.queue.try_recv().is_ok() {}
     far.connection.begin();
-    let records = lock(&insurance.0.own).of_heir(&far.name);
-    for record in records {
-        say(channel, &Message::Insure(record)).await?;
-    }
     let taken = lock(&insurance.0.taken).of(&far.name);
     for message in taken {
         say(channel, &message).await?;
+    }
+    let records = lock(&insurance.0.own).of_heir(&far.name);
+    for record in records {
+        say(channel, &Message::Insure(record)).await?;
     }
     let mut next = Instant::now();
     loop {

@@ -529,6 +529,7 @@ impl Insurance {
         };
         let insured = sb_insured {
             origin: record.origin,
+            generation: record.generation,
             next: record.next,
             seq: record.seq,
             head_bytes,
@@ -596,12 +597,15 @@ impl Insurance {
         }
     }
 
-    /// This node goes on with a response of the node `from`, which is not to be heard any more when it comes back.
-    fn take_from(&self, from: &str, flow: Flow, origin: u32, generation: u32) {
-        let message = Message::Taken(flow, origin, generation);
-        lock(&self.0.heirs).say(&[from.to_owned()], &message);
-        // The connection to it may break before it has heard.
-        lock(&self.0.taken).note(from, message);
+    /// This node goes on with another one's response. That node is not to be heard any more when it comes back, nor an heir that
+    /// has gone on with the response and died before it had heirs of its own.
+    fn take_from_others(&self, record: &Record, generation: u32) {
+        let message = Message::Taken(record.flow, record.origin, generation);
+        for node in record.heirs.iter().chain([&record.owner]).filter(|node| **node != self.0.name) {
+            lock(&self.0.heirs).say(std::slice::from_ref(node), &message);
+            // The connection to it may break before it has heard.
+            lock(&self.0.taken).note(node, message.clone());
+        }
     }
 
     /// Forgets a response, unless this node is an heir of it.

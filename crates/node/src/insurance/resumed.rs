@@ -65,7 +65,7 @@ async fn go_on_over_tls(
 ) {
     let (flow, from) = (record.flow, record.owner.clone());
     if let Some(owned) = insurance.owned(&flow) {
-        insurance.take_from(&from, flow, record.origin, owned.generation);
+        insurance.take_from_others(&record, owned.generation);
     }
     reset(&socket);
     let id = (flow, record.origin);
@@ -212,7 +212,7 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
         past: [&record.past[..], std::slice::from_ref(&record.owner)].concat(),
         ..record.clone()
     };
-    insurance.take_from(&record.owner, record.flow, record.origin, owned.generation);
+    insurance.take_from_others(record, owned.generation);
     let mut sending = Sending { here, head_len, owned, insurance, told: 0 };
     let (vip, request) = (record.flow.vip, &record.request[..]);
     match &resumable {

@@ -68,38 +68,39 @@ impl Dispatcher {
             return;
         }
         self.pending.note_offer(flow, heir, at.now);
-        let before = match self.pending.get(flow) {
-            Some(pending) => self.entry_of_pending(at, pending, owner, state),
+        let known = match self.pending.get(flow) {
+            Some(pending) => self.entry_of_pending(at, pending, state),
             None if self.answered.entry(flow).is_some() => None,
-            None => {
-                let entry = match self.current(at, flow) {
-                    Some(entry) => Some(entry),
-                    None if self.knows(flow) => None,
-                    // The switch that the flow came by is gone, or it is not this one that its client's packets come to.
-                    None => {
-                        let entry = Entry::of_node(owner, state, self.plan.limits.body);
-                        self.recover(flow, state.origin, entry, view)
-                    }
-                };
-                entry.and_then(|known| self.entry_for(at, known, owner, state))
-            }
+            None => match self.current(at, flow) {
+                Some(entry) => Some(entry),
+                None if self.knows(flow) => None,
+                // The switch that the flow came by is gone, or it is not this one that its client's packets come to.
+                None => {
+                    let entry = Entry::of_node(owner, state, self.plan.limits.body);
+                    self.recover(flow, state.origin, entry, view)
+                }
+            },
         };
-        let Some(before) = before else { return };
-        let mut connection = Connection::new(before, at.now);
+        let Some(known) = known else { return };
+        let Some(entry) = self.entry_for(at, known, owner, state) else { return };
+        let mut connection = Connection::new(entry, at.now);
         if let Some(pending) = self.pending.take(flow) {
+            let last = pending.connection.entry.generation;
             connection = pending.connection;
-            connection.entry = before;
+            // The heir that has died may have carried its adoption out.
+            connection.entry = Entry { generation: last.later(entry.generation), ..entry };
             let mut state = pending.state;
             if let Some(request) = state.request_mut() {
                 request.put_back(&mut connection);
             }
         }
-        let state = Resuming::begin(heir, has, &mut connection, &mut self.world(at, flow));
+        let state = Resuming::begin(heir, has, known, &mut connection, &mut self.world(at, flow));
         self.keep(flow, connection, state);
     }
 
     /// The flow's entry behind the response's request, if the offer is about the flow as it is known here. The flow may have had
-    /// another node since, which is dead, too; and its client may have sent more requests, which it sends again.
+    /// another node since, which is dead, too; and its client may have sent more requests, which it sends again. But what a node
+    /// has adopted it for since lies behind the response, which is over.
     fn entry_for(&self, at: Moment<'_>, known: Entry, owner: NodeId, said: &FlowState) -> Option<Entry> {
         let has_lost_node =
             known.is_resuming() || known.node == owner || self.plan.is_dead(known.node, at.now);
@@ -110,33 +111,29 @@ impl Dispatcher {
             true => known.is_tunnel() || known.is_resuming(),
             false => (0..=SB_WINDOW as i32).contains(&ahead),
         };
-        if !has_lost_node || known.is_held() || known.origin != said.origin || !is_at_mark {
+        let is_over = !then.is_tunnel() && ahead > 0 && known.generation.is_newer(said.generation);
+        if !has_lost_node || known.is_held() || known.origin != said.origin || !is_at_mark || is_over {
             return None;
         }
-        Some(if ahead == 0 { known } else { known.set_back_to(&then) })
+        let before = if ahead == 0 { known } else { known.set_back_to(&then) };
+        // Another switch may have given the flow to the node that is dead.
+        Some(Entry { generation: known.generation.later(said.generation), ..before })
     }
 
-    /// The same for a pending flow: the node that was asked for something is dead.
-    fn entry_of_pending(
-        &self,
-        at: Moment<'_>,
-        pending: &Pending,
-        owner: NodeId,
-        said: &FlowState,
-    ) -> Option<Entry> {
-        let known = pending.connection.entry;
-        let before = match &pending.state {
+    /// The entry of a pending flow, if its response may go on: the node that was asked for something is dead. Or a node has
+    /// gone on meanwhile, by another switch, and is dead, too.
+    fn entry_of_pending(&self, at: Moment<'_>, pending: &Pending, said: &FlowState) -> Option<Entry> {
+        match &pending.state {
             State::Resuming(resuming) => {
                 let is_without = resuming.is_without_heir(|heir| self.plan.is_dead(heir, at.now));
-                // The heir that has died may have carried its adoption out.
-                is_without.then_some(Entry { generation: known.generation, ..*resuming.before() })
+                let is_later = said.generation.is_newer(pending.connection.entry.generation);
+                (is_without || is_later).then_some(*resuming.before())
             }
             State::Assembling(_) | State::Releasing(_) | State::Asking(_) | State::Delivering(_) => {
-                Some(known)
+                Some(pending.connection.entry)
             }
             _ => None,
-        };
-        self.entry_for(at, before?, owner, said)
+        }
     }
 
     /// The response under way on the flow goes on at another node.

@@ -236,9 +236,19 @@ fn a_response_whose_server_has_gone_is_left_to_another_node() {
             assert_eq!(bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0).0, Verdict::Drop);
             let release =
                 known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = 1000u32.to_be());
+            let answer = || {
+                let (_, frame) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
+                read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option
+            };
+            assert_eq!((answer().op, answer().reason), (SB_OP_BUSY as u8, SB_REASON_BEQUEATHED as u8));
+            // Another node has gone on, and the agent has been told so.
+            let taken = Generation::first(7).number();
+            bench.put(&known.flow, &sb_owned { generation: taken, ..owned });
+            let of_before = Generation::first(3).to_be();
+            let release = release.with(|flow: &mut sb_flow_state| flow.generation = of_before);
             let (_, frame) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
-            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
-            assert_eq!((option.op, option.reason), (SB_OP_BUSY as u8, SB_REASON_BEQUEATHED as u8));
+            let said = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            assert_eq!((said.op, said.flow_state().generation), (SB_OP_UNOWNED as u8, taken.to_be()));
         }
     });
 }
@@ -310,8 +320,12 @@ pub fn resume(known: &KnownFlow) -> Vec<u8> {
 }
 
 fn resume_in(known: &KnownFlow, generation: Generation) -> Vec<u8> {
+    resume_of(known, known.seq - 500, generation)
+}
+
+fn resume_of(known: &KnownFlow, origin: u32, generation: Generation) -> Vec<u8> {
     let option = known.option(SB_OP_ADOPT).with(|said: &mut sb_handover| {
-        said.flow.origin = (known.seq - 500).to_be();
+        said.flow.origin = origin.to_be();
         said.flow.next = known.seq.to_be();
         said.flow.framing = SB_MARK_RESUMED.to_be();
         said.flow.generation = generation.to_be();
@@ -418,6 +432,32 @@ fn two_switches_have_a_response_resumed() {
             assert_eq!(bench.flow(&known.flow).unwrap().generation, then.number());
         }
         assert_eq!(bench.counter(NodeCounter::Resumed), 1);
+    });
+}
+
+/// A node that was dead has a response that it has gone on with, and others have had the connection since.
+#[test]
+fn a_later_response_takes_the_place_of_an_earlier_one() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = new(40_000, false);
+        let agent = agent_with(&bench, &known, &insured(&known));
+        let [first, second, third] = [1, 2, 3].map(Generation::first);
+        bench.send(&resume_in(&known, first));
+        let _earlier = agent.accept().unwrap();
+        let origin = known.seq - 500;
+        let later = KnownFlow { seq: known.seq + 300, ack: known.ack + 9000, ..new(40_000, false) };
+        let response = sb_insured { origin, generation: second.number(), ..insured(&later) };
+        bench.insure(&later.flow, &response);
+        let (_, frame) = bench.ingress(&to_us(&resume_of(&later, origin, second)), 0);
+        let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+        assert_eq!((option.op, option.reason), (SB_OP_REFUSED as u8, SB_REASON_OUTDATED as u8));
+        assert_eq!(bench.flow(&later.flow).unwrap().next, known.seq);
+        bench.send(&resume_of(&later, origin, third));
+        let _later = agent.accept().unwrap();
+        let owned = bench.flow(&later.flow).unwrap();
+        assert_eq!((owned.next, owned.generation), (later.seq, third.number()));
+        assert_eq!((bench.counter(NodeCounter::Cured), bench.counter(NodeCounter::Resumed)), (1, 2));
     });
 }
 

@@ -5,6 +5,7 @@ mod answers;
 mod bodies;
 mod cases;
 mod dead;
+mod deaths;
 mod fuzz;
 mod hellos;
 mod listed;

@@ -25,10 +25,10 @@ const CALM: std::ops::Range<u64> = 0..60;
 const PATIENCE: u64 = 150;
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,7 +36,7 @@ impl Random {
         (z ^ (z >> 31)) % n
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
@@ -827,7 +827,7 @@ fn mortality(world: &World) -> u64 {
 }
 
 /// Seeds of a test: ten times as many with `SWITCHBACK_LONG`.
-fn seeds(count: u64) -> std::ops::Range<u64> {
+pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
     0..if std::env::var_os("SWITCHBACK_LONG").is_some() { 10 * count } else { count }
 }
 
