@@ -1,10 +1,12 @@
 //! The cost of responses that can be resumed when their node dies, while none does: the same requests with
-//! `resume = "range"`, with `resume = "repeat"` and without, in turn, on one cluster.
+//! `resume = "range"`, with `resume = "repeat"` and without, and over HTTPS with `"range"` and without, in turn, on one
+//! cluster.
 //!
 //! Client, switch and nodes share this machine's CPUs, so the ratio of requests/s includes all work: programs and agents of
 //! the nodes, and what they tell one another. Each pool has nodes of its own, because programs do not know pools. Responses of
 //! 64 KiB are shorter than `resume_after` (256 KiB by default), so they only cost the look at them. Each of 1 MiB is reported
-//! to its node's agent; of one that is over by then no other node is told.
+//! to its node's agent; of one that is over by then no other node is told. Over HTTPS two other nodes know each record behind
+//! the first 256 KiB before it leaves.
 
 use serde_json::Value;
 use switchback_lab::{Lab, Result, ServerOptions, pseudo_random};
@@ -13,6 +15,7 @@ use super::cpu::{CpuMeter, CpuTimes};
 use super::report::{Report, header, micros, repeated, row, shown, with_extremes};
 use super::statistics::Spread;
 use super::systems::{self, Service};
+use super::tls_load::{self, Certificate, KeyKind};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
 
@@ -20,8 +23,9 @@ use super::{Experiment, Options, Progress, in_turn};
 const NODES: usize = 3;
 const CONNECTIONS: u32 = 12;
 const WARM_UP_SECONDS: u32 = 1;
-/// Port of the first service; the others follow.
+/// Port of the first service; the others follow. Behind the services over HTTPS servers listen at the port before them.
 const PORT: u16 = 8001;
+const SERVER: u16 = PORT - 1;
 
 /// How responses are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +36,40 @@ pub enum Mode {
     Range,
     /// By the same request once more.
     Repeat,
+    /// Over HTTPS, not at all.
+    OffOverTls,
+    /// Over HTTPS, by a range.
+    RangeOverTls,
 }
 
 impl Mode {
     /// All values.
-    pub const ALL: [Mode; 3] = [Mode::Off, Mode::Range, Mode::Repeat];
+    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Range, Mode::Repeat, Mode::OffOverTls, Mode::RangeOverTls];
+    /// Those that are compared, each with [`without`](Self::without).
+    const COMPARED: [Mode; 3] = [Mode::Range, Mode::Repeat, Mode::RangeOverTls];
+
+    fn without(self) -> Mode {
+        if self.is_over_tls() { Mode::OffOverTls } else { Mode::Off }
+    }
+
+    fn is_over_tls(self) -> bool {
+        matches!(self, Mode::OffOverTls | Mode::RangeOverTls)
+    }
 
     fn name(self) -> &'static str {
         match self {
             Mode::Off => "off",
             Mode::Range => "range",
+            Mode::Repeat => "repeat",
+            Mode::OffOverTls => "off, HTTPS",
+            Mode::RangeOverTls => "range, HTTPS",
+        }
+    }
+
+    fn resume(self) -> &'static str {
+        match self {
+            Mode::Off | Mode::OffOverTls => "off",
+            Mode::Range | Mode::RangeOverTls => "range",
             Mode::Repeat => "repeat",
         }
     }
@@ -51,8 +79,10 @@ impl Mode {
     }
 
     fn service(self) -> Service {
-        let (nodes, pool) = (self as usize * NODES, format!("resume = \"{}\"\n", self.name()));
-        Service { nodes: nodes..nodes + NODES, pool, ..Service::new(self.port(), NODES) }
+        let (nodes, pool) = (self as usize * NODES, format!("resume = \"{}\"\n", self.resume()));
+        let table = || tls_load::service_table(format!("127.0.0.1:{SERVER}"), "");
+        let tls = self.is_over_tls().then(table).unwrap_or_default();
+        Service { nodes: nodes..nodes + NODES, pool, tls, ..Service::new(self.port(), NODES) }
     }
 }
 
@@ -160,7 +190,9 @@ impl Experiment for ResumeCost {
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         lab.add_document(Size::Medium.path(), &pseudo_random(64 << 10))?;
         let extra = "tcp_nopush on; keepalive_requests 1000000000;".to_owned();
-        let listen = Mode::ALL.map(|mode| ([0, 0, 0, 0], mode.port()).into()).to_vec();
+        let plain = Mode::ALL.into_iter().filter(|mode| !mode.is_over_tls()).map(Mode::port);
+        let listen = plain.chain([SERVER]).map(|port| ([0, 0, 0, 0], port).into()).collect();
+        Certificate::create(lab, KeyKind::Ecdsa)?;
         let server = ServerOptions { listen, extra, ..ServerOptions::default() };
         let servers = lab.nodes().map(|node| node.nginx(&server)).collect::<Result<Vec<_>>>()?;
         let config = lab.write_config_text(&systems::config(&Mode::ALL.map(Mode::service)))?;
@@ -197,7 +229,8 @@ impl Experiment for ResumeCost {
 }
 
 fn load(lab: &Lab, mode: Mode, size: Size, seconds: u32) -> Result<LoadResult> {
-    let url = format!("http://{}:{}/{}", lab.vip4(), mode.port(), size.path());
+    let scheme = if mode.is_over_tls() { "https" } else { "http" };
+    let url = format!("{scheme}://{}:{}/{}", lab.vip4(), mode.port(), size.path());
     Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
 }
 
@@ -213,7 +246,7 @@ fn reported(lab: &Lab, options: &Options) -> Result<u64> {
 fn describe(sample: &Sample) -> String {
     let Sample { repetition, size, mode, load, .. } = sample;
     format!(
-        "round {repetition}  {:<18} {:<7} {:>7.0} requests/s  {} CPU µs each  {} errors",
+        "round {repetition}  {:<18} {:<12} {:>7.0} requests/s  {} CPU µs each  {} errors",
         size.name(),
         mode.name(),
         load.requests_per_s,
@@ -256,9 +289,7 @@ impl Report for Results {
 
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
-        for (size, mode) in
-            Size::ALL.into_iter().flat_map(|size| [Mode::Range, Mode::Repeat].map(|mode| (size, mode)))
-        {
+        for (size, mode) in Size::ALL.into_iter().flat_map(|size| Mode::COMPARED.map(|mode| (size, mode))) {
             text += &row(&self.cells(size, mode));
         }
         text
@@ -278,7 +309,7 @@ impl Results {
 
     /// The ratio of each round to that without resumption, measured one after the other.
     fn ratios(&self, size: Size, mode: Mode, value: fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        Spread::of_ratios(self.of(size, mode).map(value), self.of(size, Mode::Off).map(value))
+        Spread::of_ratios(self.of(size, mode).map(value), self.of(size, mode.without()).map(value))
     }
 
     fn cells(&self, size: Size, mode: Mode) -> [String; COLUMNS.len()] {
@@ -293,12 +324,12 @@ impl Results {
         [
             size.name().to_owned(),
             mode.name().to_owned(),
-            with_extremes(spread(Mode::Off, rate), whole),
+            with_extremes(spread(mode.without(), rate), whole),
             with_extremes(spread(mode, rate), whole),
             with_extremes(self.ratios(size, mode, rate), thousandths),
-            tenths(spread(Mode::Off, Sample::switch_us)),
+            tenths(spread(mode.without(), Sample::switch_us)),
             tenths(spread(mode, Sample::switch_us)),
-            tenths(spread(Mode::Off, Sample::nodes_us)),
+            tenths(spread(mode.without(), Sample::nodes_us)),
             tenths(spread(mode, Sample::nodes_us)),
             tenths(spread(mode, Sample::agents_us)),
             with_extremes(self.ratios(size, mode, Sample::both_us), thousandths),

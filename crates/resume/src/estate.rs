@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
 use crate::quorum::{Ballot, Beginning, Refused, Replica};
-use crate::record::{Answer, Ask, Flow, Record, Secret};
+use crate::record::{Answer, Ask, Flow, Record, Resumable, Secret};
 
 /// Time between two offers of a response.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -246,6 +246,13 @@ impl Estate {
         }
     }
 
+    /// Whether the fingerprint of so many bytes of a response, head and all, has not come yet.
+    pub fn lacks_fingerprint(&self, flow: &Flow, sent: u64) -> bool {
+        let Some(Kept { record, held: None, .. }) = self.by_flow.get(flow) else { return false };
+        let Ok(Resumable::Again(repeatable, proof)) = record.resumable() else { return false };
+        repeatable.head_len() as u64 + proof.last.len < sent
+    }
+
     /// Forgets the response of a connection; true if there was one.
     pub fn over(&mut self, flow: &Flow, origin: u32) -> bool {
         let is_its = self.by_flow.get(flow).is_some_and(|kept| kept.record.origin == origin);
@@ -387,6 +394,28 @@ mod tests {
             estate.keep(second);
             assert_eq!(last(&mut estate), expected);
         }
+    }
+
+    #[test]
+    fn what_a_client_has_may_be_under_no_fingerprint_yet() {
+        let mut estate = Estate::new("n2", 1 << 20);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n";
+        let proof = Proof { key: Key { k0: 1, k1: 2 }, last: Fingerprint { len: 100, value: 1 } };
+        let repeated = Record {
+            request: b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            response: head.to_vec(),
+            proof: Some(proof),
+            ..record(1, "n1", &["n2"])
+        };
+        let flow = repeated.flow;
+        let lacks = |estate: &Estate, body| estate.lacks_fingerprint(&flow, head.len() as u64 + body);
+        assert!(!lacks(&estate, 1), "there is no record");
+        estate.keep(repeated.clone());
+        assert_eq!((lacks(&estate, 100), lacks(&estate, 101)), (false, true));
+        estate.note(&flow, 1, Fingerprint { len: 150, value: 2 });
+        assert_eq!((lacks(&estate, 150), lacks(&estate, 151)), (false, true));
+        estate.keep(Record { proof: None, ..repeated });
+        assert!(!lacks(&estate, 500), "it is known by its validator");
     }
 
     #[test]

@@ -115,25 +115,27 @@ pub(super) struct Service {
     pub(super) nodes: Range<usize>,
     /// Additional lines of TOML in the pool's table.
     pub(super) pool: String,
+    /// Its `[service.tls]`, if nodes end TLS.
+    pub(super) tls: String,
 }
 
 impl Service {
     /// A service that gives its connections to the lab's first nodes in turn.
     pub(super) fn new(port: u16, nodes: usize) -> Service {
-        Service { port, nodes: 0..nodes, pool: String::new() }
+        Service { port, nodes: 0..nodes, pool: String::new(), tls: String::new() }
     }
 }
 
 /// A `cluster.toml` for these services.
 pub(super) fn config(services: &[Service]) -> String {
     let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
-    for Service { port, nodes, pool } in services {
+    for Service { port, nodes, pool, tls } in services {
         let names: Vec<String> = nodes.clone().map(|index| format!("\"node{index}\"")).collect();
         let names = names.join(", ");
         text += &format!(
             "[[pool]]\nname = \"p{port}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n{pool}\n\
              [[service]]\nname = \"s{port}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [\n\
-             {{ path = \"{MOVED}\", redirect = {{ path = \"/small\", status = 301 }} }},\n{{ pool = \"p{port}\" }},\n]\n\n"
+             {{ path = \"{MOVED}\", redirect = {{ path = \"/small\", status = 301 }} }},\n{{ pool = \"p{port}\" }},\n]\n\n{tls}"
         );
     }
     text

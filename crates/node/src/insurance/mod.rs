@@ -399,6 +399,12 @@ impl Insurance {
         }
     }
 
+    /// Whether the client of a response that is known by fingerprints has more of it than they are of.
+    fn lacks_fingerprint(&self, flow: &Flow) -> bool {
+        let Some(owned) = self.owned(flow) else { return false };
+        lock(&self.0.estate).lacks_fingerprint(flow, owned.sent)
+    }
+
     /// Finds other heirs for all responses when a node has come or gone.
     fn keep_heirs(&self, pools: &Pools) {
         let dead = lock(&self.0.dead).clone();

@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes after which heirs are told anew where the response is: sequence numbers wrap.
 const TOLD_AGAIN: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(100);
+/// Time for which the fingerprint of what a client has is waited for.
+const PROVEN: Duration = Duration::from_secs(1);
 /// Interval at which other heirs are asked for their promises, and the time that they may take.
 const ASKED_AGAIN: Duration = Duration::from_millis(200);
 const PROMISED: Duration = Duration::from_secs(10);
@@ -45,6 +47,11 @@ pub(super) async fn accept(listener: TcpListener, insurance: Insurance, resumer:
 }
 
 async fn go_on_with(socket: TcpStream, flow: Flow, insurance: &Insurance, resumer: &Resumer) {
+    // What the client has may be under a fingerprint that waits behind others.
+    let deadline = Instant::now() + PROVEN;
+    while insurance.lacks_fingerprint(&flow) && Instant::now() < deadline {
+        sleep(LOOK).await;
+    }
     let taken = lock(&insurance.0.estate).take(&flow);
     match taken {
         Some((record, None)) => go_on(socket, record, insurance).await,
