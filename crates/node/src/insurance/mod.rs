@@ -290,7 +290,10 @@ impl Insurance {
     fn insure(&self, record: Record, pools: &Pools) -> std::result::Result<(), &'static str> {
         let Some(insuring) = pools.insuring(record.flow.vip, &record.request) else { return Ok(()) };
         let proof = match insuring.how {
-            Resume::Repeat => Some(self.proof(&record.flow, record.origin).ok_or("fingerprint")?),
+            Resume::Repeat => {
+                let proof = self.proof(&record.flow, record.origin).or(record.proof);
+                Some(proof.ok_or("fingerprint")?)
+            }
             _ => None,
         };
         let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), proof, ..record };

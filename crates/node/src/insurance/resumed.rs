@@ -222,9 +222,10 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
     insurance.take_from_others(record, owned.generation);
     let mut sending = Sending { here, head_len, owned, insurance, told: 0 };
     let (vip, request) = (record.flow.vip, &record.request[..]);
+    // One of them goes on if this node cannot.
+    tell_heirs(&sending.here, insurance);
     match &resumable {
         Resumable::Rest(insurable) => {
-            tell_heirs(&sending.here, insurance);
             let rest = Rest { insurable, request, offset };
             send_rest(socket, vip, rest, |socket, sent| sending.sent(socket, sent)).await
         }
