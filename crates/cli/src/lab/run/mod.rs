@@ -133,9 +133,9 @@ experiments! {
 
     /// Measure what responses that can be resumed cost while no node dies
     ///
-    /// The same loads with `resume = "range"` and without, in turn: responses of 64 KiB and of 1 MiB. Prints a Markdown table;
-    /// the output directory gets resume-cost.md, with facts about the machine, and resume-cost.csv with every single
-    /// measurement. Needs root, nginx and wrk.
+    /// The same loads with `resume` and without, in turn, over HTTP and HTTPS: responses of 64 KiB and of 1 MiB. Prints a
+    /// Markdown table; the output directory gets resume-cost.md, with facts about the machine, and resume-cost.csv with every
+    /// single measurement. Needs root, nginx and wrk.
     ResumeCost {}
 
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
