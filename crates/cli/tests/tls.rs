@@ -59,20 +59,7 @@ fn plan(nodes: usize, lines: &str) -> Plan {
 }
 
 fn start(nodes: usize, lines: &str) -> Result<Cluster> {
-    start_plan(plan(nodes, lines))
-}
-
-fn start_plan(plan: Plan) -> Result<Cluster> {
-    let mut cluster = Cluster::prepare(plan)?;
-    begin(&mut cluster)?;
-    Ok(cluster)
-}
-
-fn begin(cluster: &mut Cluster) -> Result {
-    for node in 0..cluster.plan.servers.len() {
-        cluster.start_node(node)?;
-    }
-    cluster.start_switch()
+    Cluster::start_with(plan(nodes, lines))
 }
 
 /// Puts `new` for `old` in the configuration, as often as it is there.
@@ -204,7 +191,7 @@ fn in_turn(cluster: &Cluster, http: &str, rounds: usize) -> Result<Vec<String>> 
 
 #[test]
 fn connections_go_where_their_requests_belong() -> Result {
-    let cluster = start_plan(Plan { tls: Some(String::new()), ..Plan::default() })?;
+    let cluster = Cluster::start_with(Plan { tls: Some(String::new()), ..Plan::default() })?;
     let small = fs::metadata(cluster.lab.directory().join("documents/small"))?.len();
     let expected = |http: &str| -> Vec<String> {
         let pair = |round| {
@@ -243,7 +230,7 @@ fn a_busy_node_gives_connections_away() -> Result {
         tls: Some(lines.to_owned()),
         ..Plan::default()
     };
-    let cluster = start_plan(plan)?;
+    let cluster = Cluster::start_with(plan)?;
     let authority = cluster.lab.directory().join("shop.pem");
     let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/keep.py");
     let vip = cluster.lab.vip4().to_string();

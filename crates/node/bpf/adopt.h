@@ -367,13 +367,15 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
                 return answer_adopted(h, flow);
-        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
-                return answer_outdated(h, flow);
-        /* A node that was dead may still have a response that was resumed before this one. */
-        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_resumed(flow) && flow->next == h->seq) {
-                flow->generation = generation_of(h);
-                note_switch(flow, h);
-                return answer_adopted(h, flow);
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN) {
+                if (is_outdated(flow, h))
+                        return answer_outdated(h, flow);
+                /* A node that was dead may still have a response that was resumed before this one. */
+                if (is_resumed(flow) && flow->next == h->seq) {
+                        flow->generation = generation_of(h);
+                        note_switch(flow, h);
+                        return answer_adopted(h, flow);
+                }
         }
         switch (is_resumable(h)) {
         case RESUMABLE:

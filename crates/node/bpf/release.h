@@ -145,10 +145,11 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         abort = h->option.flags & SB_RELEASE_ABORT;
-        if (is_owned(flow, h) && is_bequeathed(flow) && is_outdated(flow, h))
-                return disown(h, flow, flow->generation, SB_REASON_NONE);
-        if (is_owned(flow, h) && is_bequeathed(flow))
+        if (is_owned(flow, h) && is_bequeathed(flow)) {
+                if (is_outdated(flow, h))
+                        return disown(h, flow, flow->generation, SB_REASON_NONE);
                 return answer_release(h, SB_OP_BUSY, SB_REASON_BEQUEATHED);
+        }
         if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED) {
                 /* The request may be older than the end of the response, and so are its numbers. */
                 h->ack = flow->answered;

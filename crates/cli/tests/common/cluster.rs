@@ -204,13 +204,18 @@ impl Cluster {
     /// Everything, running.
     pub fn start_with(plan: Plan) -> Result<Cluster> {
         let mut cluster = Cluster::prepare(plan)?;
-        for node in 0..cluster.plan.servers.len() {
-            if cluster.plan.pools.iter().any(|(_, nodes)| nodes.contains(&node)) {
-                cluster.start_node(node)?;
+        cluster.start_daemons()?;
+        Ok(cluster)
+    }
+
+    /// Starts the agents of the pools' nodes, and the switch.
+    pub fn start_daemons(&mut self) -> Result {
+        for node in 0..self.plan.servers.len() {
+            if self.plan.pools.iter().any(|(_, nodes)| nodes.contains(&node)) {
+                self.start_node(node)?;
             }
         }
-        cluster.start_switch()?;
-        Ok(cluster)
+        self.start_switch()
     }
 
     /// The lab, its servers and the configuration, but none of our processes.

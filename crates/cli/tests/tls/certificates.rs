@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
 
 use crate::common::{Cluster, Result};
-use crate::{Connection, NAME, begin, openssl, plan, start};
+use crate::{Connection, NAME, openssl, plan, start};
 
 /// What a certificate is in PEM, without its first and last line.
 fn base64(pem: &str) -> Result<String> {
@@ -42,7 +42,7 @@ fn a_certificate_for_each_name() -> Result {
     let names = ["other.example.com", "*.wild.example.com"];
     let other = write(&cluster, "other", &names, &PKCS_RSA_SHA256)?;
     let shop = write(&cluster, "shop", &[NAME], &PKCS_ECDSA_P384_SHA384)?;
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let rows = [
         (Some(NAME), &shop),
         (Some("Shop.Example.COM"), &shop),

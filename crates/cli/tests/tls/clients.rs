@@ -9,8 +9,7 @@ use crate::common::document::block;
 use crate::common::http::{Document, add_long_document, fetch};
 use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, long, text};
 use crate::{
-    NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, program, start, start_plan,
-    to_service, url,
+    NAME, PYTHON, TIMEOUT, authority, change_config, curl, openssl, plan, program, start, to_service, url,
 };
 
 /// `count` requests, of which every fourth is for a mebibyte. Each line has the file that must come, too.
@@ -132,7 +131,7 @@ fn a_page_in_chromium() -> Result {
         const protocol = performance.getEntriesByType('navigation')[0].nextHopProtocol;
         document.title = `${text.length} bytes, ${sum}, over ${protocol}`;
         </script>\n";
-    let cluster = start_plan(Plan { server_extra: "types { text/html html; }", ..plan(2, "") })?;
+    let cluster = Cluster::start_with(Plan { server_extra: "types { text/html html; }", ..plan(2, "") })?;
     cluster.lab.add_document("page.html", PAGE.as_bytes())?;
     let large = fs::read(cluster.lab.directory().join("documents/1m"))?;
     let sum = large.iter().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()));
@@ -172,7 +171,7 @@ fn curl_downloads() -> Result {
 
 #[test]
 fn curl_uploads() -> Result {
-    let cluster = start_plan(Plan {
+    let cluster = Cluster::start_with(Plan {
         server_extra: "dav_methods PUT; create_full_put_path on; client_max_body_size 0;",
         ..plan(1, "")
     })?;
@@ -203,7 +202,7 @@ fn a_websocket() -> Result {
         proxy_set_header Upgrade $http_upgrade;
         proxy_set_header Connection upgrade;
     }";
-    let cluster = start_plan(Plan { server_extra: SERVER, ..plan(1, "") })?;
+    let cluster = Cluster::start_with(Plan { server_extra: SERVER, ..plan(1, "") })?;
     let mut echo = Command::new(PYTHON);
     echo.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/websocket_echo.py"), "9000"]);
     let node = cluster.lab.node(0);
@@ -228,7 +227,7 @@ fn the_server_learns_the_address_of_the_client() -> Result {
         if said_by == "proxy" {
             change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
         }
-        begin(&mut cluster)?;
+        cluster.start_daemons()?;
         let client = cluster.client().ipv4();
         let expected = match said_by {
             "proxy" => format!("{client}|1.2.3.4|for=me"),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Cluster, Result};
-use crate::{NAME, begin, change_config, plan, start};
+use crate::{NAME, change_config, plan, start};
 
 const HOURS: Duration = Duration::from_secs(4 * 3600);
 
@@ -24,7 +24,7 @@ fn tlsfuzzer() -> Result {
         .output()?;
     assert!(made.status.success(), "{made:?}");
     change_config(&cluster, "[[service.route]]\npool", "[[service.route]]\npath = \"/none/\"\npool")?;
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let setting = |name: &str| env::var(format!("SWITCHBACK_TLSFUZZER{name}"));
     let (checkout, python, output) = (setting("")?, setting("_PYTHON")?, setting("_OUTPUT")?);
     let (program, vip) = (crate::program("tlsfuzzer.py"), cluster.lab.vip4().to_string());

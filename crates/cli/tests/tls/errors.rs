@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::http::{Document, add_long_document, start_fetch};
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use crate::{
-    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, received, run_curl, start,
-    start_plan, to_service, url,
+    Connection, NAME, PYTHON, TIMEOUT, change_config, openssl, plan, received, run_curl, start, to_service,
+    url,
 };
 
 /// Only this host has a route.
@@ -18,7 +18,7 @@ fn an_unknown_name_is_refused_with_an_alert() -> Result {
     let mut cluster = Cluster::prepare(plan(2, ""))?;
     let route = |condition: &str| format!("[[service.route]]\n{condition}pool");
     change_config(&cluster, &route(""), &route(&format!("host = \"{NAME}\"\n")))?;
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     for version in ["-tls1_2", "-tls1_3"] {
         let known = openssl(&cluster, &["-servername", NAME, "-verify_return_error", version])?;
         assert!(known.contains("Verify return code: 0 (ok)"), "{known}");
@@ -81,7 +81,7 @@ fn no_protocol_in_common() -> Result {
 fn without_its_server_a_node_answers_502_and_says_that_it_ends() -> Result {
     let mut cluster = Cluster::prepare(plan(1, ""))?;
     change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     // The answer comes before the request has been sent.
     for request in ["get /small", "post /small 8000000"] {
         let mut connection = Connection::open(&cluster)?;
@@ -97,7 +97,7 @@ fn without_its_server_a_node_answers_502_and_says_that_it_ends() -> Result {
 /// A server that answers before it has read all.
 #[test]
 fn an_upload_that_is_too_long_is_answered() -> Result {
-    let cluster = start_plan(Plan { server_extra: "client_max_body_size 1m;", ..plan(1, "") })?;
+    let cluster = Cluster::start_with(Plan { server_extra: "client_max_body_size 1m;", ..plan(1, "") })?;
     // A reset would take the answer from a client that has not read it yet.
     let resets = cluster.client().count("tcp sport 443 tcp flags & rst == rst")?;
     let mut connection = Connection::open(&cluster)?;
@@ -144,7 +144,7 @@ fn a_server_that_dies() -> Result {
 /// Nobody waits for what will not come.
 #[test]
 fn half_a_request() -> Result {
-    let cluster = start_plan(Plan { server_extra: "dav_methods PUT;", ..plan(1, "") })?;
+    let cluster = Cluster::start_with(Plan { server_extra: "dav_methods PUT;", ..plan(1, "") })?;
     let mut connection = Connection::open(&cluster)?;
     assert_eq!(connection.status("get /small")?, "200");
     assert_eq!(connection.ask("abandon /upload")?, "abandoned");
@@ -174,7 +174,7 @@ fn a_response_without_length_that_breaks_off_is_not_whole() -> Result {
     let node = cluster.lab.node(0);
     let server = node.spawn("breaks-off", server)?;
     node.wait_for_listeners(&server, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let said = Connection::open(&cluster)?.ask("get /small")?;
     assert!(said.contains("unexpected eof"), "{said}");
     let broken = run_curl(&cluster, &["--http2", &url("/small")])?;
@@ -225,7 +225,7 @@ fn a_node_comes_back_during_downloads_of_another() -> Result {
     let moved = Plan { tls: Some(String::new()), ..Plan::default() };
     let own = Plan { policy: "fill", pools: vec![("web", vec![1, 0])], ..moved.clone() };
     for (plan, http, given) in [(moved, "--http1.1", 1), (own, "--http2", 0)] {
-        let mut cluster = start_plan(plan)?;
+        let mut cluster = Cluster::start_with(plan)?;
         let small = Document::of(&cluster.lab, "/small")?;
         let document = add_long_document(&cluster.lab, "/img/long", 20)?;
         cluster.client().set_rate(Some(20_000_000))?;

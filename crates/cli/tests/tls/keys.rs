@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{PATIENCE, Plan, Result, wait_until};
-use crate::{Connection, start_plan, tls_status};
+use crate::common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use crate::{Connection, tls_status};
 
 #[test]
 fn a_connection_moves_while_the_cluster_key_is_replaced() -> Result {
-    let mut cluster = start_plan(Plan { tls: Some(String::new()), ..Plan::default() })?;
+    let mut cluster = Cluster::start_with(Plan { tls: Some(String::new()), ..Plan::default() })?;
     let file = cluster.lab.directory().join("cluster.key");
     let old = fs::read_to_string(&file)?;
     let new = cluster.run(cluster.client(), &["keygen"])?.success()?;

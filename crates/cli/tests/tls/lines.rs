@@ -12,7 +12,7 @@ use crate::common::log_file::{LogFile, number};
 use crate::common::{Cluster, PATIENCE, Plan, Result, nft, wait_until};
 use crate::{
     Connection, NAME, TIMEOUT, authority, change_config, curl, openssl, plan, received, relay, run_curl,
-    start_plan, tls_status, to_service, url,
+    tls_status, to_service, url,
 };
 
 /// All daemons write into one file, which is possible here and shows what is there twice.
@@ -72,7 +72,8 @@ fn every_request_has_a_line() -> Result {
     let file = LogFile::new("tls-lines");
     let routes = "[[service.route]]\npath = \"/old/\"\nredirect = { path = \"/small\" }\n";
     let tls = Some(String::new());
-    let mut cluster = start_plan(Plan { tls, routes, access_log: logged(&file), ..Plan::default() })?;
+    let mut cluster =
+        Cluster::start_with(Plan { tls, routes, access_log: logged(&file), ..Plan::default() })?;
     let rows = [
         ("/small", 200, "web", "node0", 3, 100),
         ("/img/1m", 200, "img", "node1", 2, 1 << 20),
@@ -190,7 +191,7 @@ fn a_relayed_response_has_one_line() -> Result {
 #[test]
 fn what_broke_off_says_so() -> Result {
     let file = LogFile::new("tls-broken");
-    let cluster = start_plan(Plan { access_log: logged(&file), ..plan(1, "") })?;
+    let cluster = Cluster::start_with(Plan { access_log: logged(&file), ..plan(1, "") })?;
     add_long_document(&cluster.lab, "/long", 20)?;
     cluster.client().set_rate(Some(50_000_000))?;
     for (http, server, client, none) in [("--http1.1", 0, 1, 2), ("--http2", 3, 4, 5)] {
@@ -223,7 +224,7 @@ fn a_response_is_complete_when_it_is_acknowledged() -> Result {
     const NO_ACKNOWLEDGMENTS: &str = "table inet lost {\nchain out {\ntype filter hook output priority 0;\n\
         tcp dport 443 tcp flags & (fin | syn | rst | psh) == 0 drop\n}\n}\n";
     let file = LogFile::new("tls-acknowledged");
-    let cluster = start_plan(Plan { access_log: logged(&file), ..plan(1, "") })?;
+    let cluster = Cluster::start_with(Plan { access_log: logged(&file), ..plan(1, "") })?;
     let sent_again = || Ok(cluster.lab.node(0).tcp_counter("RetransSegs")?);
     let mut connection = Connection::open(&cluster)?;
     for (n, end) in [(1, "complete"), (2, "client")] {
@@ -250,7 +251,7 @@ fn connections_without_a_request_have_a_line() -> Result {
     let mut cluster = Cluster::prepare(Plan { access_log: logged(&file), limits, ..plan(1, "") })?;
     let route = |condition: &str| format!("[[service.route]]\n{condition}pool");
     change_config(&cluster, &route(""), &route(&format!("host = \"{NAME}\"\n")))?;
-    crate::begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let next = |before: usize| -> Result<Value> {
         let lines = wait_until("a line", PATIENCE, || file.lines(), |lines| lines.len() > before)?;
         assert_eq!(lines.len(), before + 1, "{lines:?}");
@@ -316,7 +317,7 @@ fn the_file_is_as_the_configuration_says() -> Result {
     assert!(said.contains("begin the access log: cannot open /nowhere/access.log: No such file"), "{said}");
 
     cluster.write_config(&plan(log(&file.text())))?;
-    crate::begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let text = |file: &LogFile, lines: usize| {
         let read = || Ok(fs::read_to_string(&file.0).unwrap_or_default());
         wait_until("lines of the log", PATIENCE, read, |text| text.lines().count() == lines)

@@ -12,7 +12,7 @@ use crate::clients::go_client;
 use crate::common::browser::Browser;
 use crate::common::http::add_long_document;
 use crate::common::{Cluster, PATIENCE, Plan, Result, long, said_by, text, traces, wait_until};
-use crate::{Connection, NAME, PYTHON, TIMEOUT, authority, curl, program, start_plan, tls_status, url};
+use crate::{Connection, NAME, PYTHON, TIMEOUT, authority, curl, program, tls_status, url};
 
 /// Why connections move.
 struct Model {
@@ -128,7 +128,7 @@ fn plan(model: &Model) -> Plan {
 fn connections_move_at_every_request() -> Result {
     const PAGE: &[u8] = b"<!DOCTYPE html><title>page</title><link rel=icon href=data:,>";
     let clients = clients()?;
-    let cluster = start_plan(plan(&MODELS[0]))?;
+    let cluster = Cluster::start_with(plan(&MODELS[0]))?;
     add_long_document(&cluster.lab, LONG_DOCUMENT, LONG)?;
     cluster.lab.add_document("page.html", PAGE)?;
     let mut sealed_before = 0;
@@ -328,7 +328,7 @@ impl Drop for Hog {
 #[test]
 fn no_move_of_many_on_one_connection_is_lost() -> Result {
     let count: u64 = if long() { 100_000 } else { 300 };
-    let cluster = start_plan(plan(&MODELS[0]))?;
+    let cluster = Cluster::start_with(plan(&MODELS[0]))?;
     let _hogs = [Hog::start()?, Hog::start()?];
     let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));
     let words = [PYTHON, &program("alternate.py"), &vip, &authority, &count.to_string(), "40"];
@@ -346,7 +346,7 @@ fn no_move_of_many_on_one_connection_is_lost() -> Result {
 fn connections_leave_an_agent_that_is_told_to_end() -> Result {
     let pools = vec![("web", vec![0, 1])];
     let plan = Plan { tls: Some(String::new()), policy: "fill", pools, ..Plan::default() };
-    let mut cluster = start_plan(plan)?;
+    let mut cluster = Cluster::start_with(plan)?;
     let (mut used, mut idle) = (Connection::open(&cluster)?, Connection::open(&cluster)?);
     for connection in [&mut used, &mut idle] {
         let answer = connection.ask("get /small")?;

@@ -9,7 +9,7 @@ use std::process::{ChildStdin, Stdio};
 use crate::common::document::block;
 use crate::common::http::add_long_document;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
-use crate::{Connection, NAME, authority, curl, received, start_plan, tls_status, to_service, url};
+use crate::{Connection, NAME, authority, curl, received, tls_status, to_service, url};
 
 /// Connections begin at the first node, which is busy as long as the idle ones are kept, and so has the second one answer.
 fn start(server_extra: &'static str) -> Result<(Cluster, [Connection; 3])> {
@@ -19,7 +19,7 @@ fn start(server_extra: &'static str) -> Result<(Cluster, [Connection; 3])> {
 /// Likewise, with other things as they are in `plan`.
 pub fn start_with(plan: Plan) -> Result<(Cluster, [Connection; 3])> {
     let lines = "sessions = \"forwarding\"\nhand_over = \"relay\"\nbusy_connections = 2\nbusy_cpu = \"100%\"";
-    let cluster = start_plan(Plan {
+    let cluster = Cluster::start_with(Plan {
         policy: "fill",
         pools: vec![("web", vec![0, 1])],
         tls: Some(lines.to_owned()),

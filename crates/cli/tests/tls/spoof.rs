@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::common::{Cluster, Result};
-use crate::{PYTHON, begin, change_config, curl, plan, program, url};
+use crate::{PYTHON, change_config, curl, plan, program, url};
 
 /// A server that reads fields as CGI does takes both spellings of a name for one.
 #[test]
@@ -16,7 +16,7 @@ fn no_spelling_of_a_field_reaches_a_server_beside_ours() -> Result {
     let mut said = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut said)?;
     assert_eq!(said, "listening\n");
-    begin(&mut cluster)?;
+    cluster.start_daemons()?;
     let client = cluster.client().ipv4().to_string();
     for http in ["--http1.1", "--http2"] {
         for name in ["X_Forwarded_For", "X-Forwarded_For", "X-Forwarded-For"] {

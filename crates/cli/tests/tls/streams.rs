@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::common::document::block;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
-use crate::{Connection, begin, change_config, curl, tls_status, url};
+use crate::{Connection, change_config, curl, tls_status, url};
 
 /// Who answers a client that asks once.
 fn answers(cluster: &Cluster) -> Result<String> {
@@ -43,7 +43,7 @@ fn a_busy_node_has_another_answer_streams() -> Result {
         if who == "proxy" {
             change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
         }
-        begin(&mut cluster)?;
+        cluster.start_daemons()?;
         wait_for(&cluster, "node0")?;
         let idle = [Connection::open(&cluster)?, Connection::open(&cluster)?, Connection::open(&cluster)?];
         wait_for(&cluster, "node1")?;

@@ -252,9 +252,7 @@ impl Progress for Sending<'_> {
     fn begins(&mut self, has: &Running) -> Result<(), Failure> {
         let Record { flow, origin, proof, .. } = &self.here;
         let key = proof.ok_or(Failure::Unproven)?.key;
-        self.insurance.go_on_with_fingerprint(flow, *origin, key, has, self.owned.began)?;
-        tell_heirs(&self.here, self.insurance);
-        Ok(())
+        self.insurance.go_on_with_fingerprint(flow, *origin, key, has, self.owned.began)
     }
 
     fn sent(&mut self, socket: &TcpStream, sent: u64) {

@@ -18,6 +18,7 @@ use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
+use super::invariants::Handoff;
 use crate::insurance::{check_of, tag_of};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 9000\r\n\r\n";
@@ -236,18 +237,14 @@ fn a_response_whose_server_has_gone_is_left_to_another_node() {
             assert_eq!(bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0).0, Verdict::Drop);
             let release =
                 known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = 1000u32.to_be());
-            let answer = || {
-                let (_, frame) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
-                read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option
-            };
-            assert_eq!((answer().op, answer().reason), (SB_OP_BUSY as u8, SB_REASON_BEQUEATHED as u8));
+            let option = answer(&bench, &known.hand_over(release, b""));
+            assert_eq!((option.op, option.reason), (SB_OP_BUSY as u8, SB_REASON_BEQUEATHED as u8));
             // Another node has gone on, and the agent has been told so.
             let taken = Generation::first(7).number();
             bench.put(&known.flow, &sb_owned { generation: taken, ..owned });
             let of_before = Generation::first(3).to_be();
             let release = release.with(|flow: &mut sb_flow_state| flow.generation = of_before);
-            let (_, frame) = bench.ingress(&to_us(&known.hand_over(release, b"")), 0);
-            let said = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            let said = answer(&bench, &known.hand_over(release, b""));
             assert_eq!((said.op, said.flow_state().generation), (SB_OP_UNOWNED as u8, taken.to_be()));
         }
     });
@@ -334,6 +331,13 @@ fn resume_of(known: &KnownFlow, origin: u32, generation: Generation) -> Vec<u8> 
     known.hand_over(sb_option { flags: SB_HANDOVER_RESUME as u8, ..option }, b"")
 }
 
+/// What the node answers to a handoff packet.
+fn answer(bench: &Bench, packet: &[u8]) -> sb_option {
+    let (verdict, out) = bench.ingress(&to_us(packet), 0);
+    assert_eq!(verdict, Verdict::Redirect);
+    Handoff::parse(&out).expect("an answer").option
+}
+
 fn agent(v6: bool) -> TcpListener {
     TcpListener::bind(if v6 { "[::1]:0" } else { "127.0.0.1:0" }).expect("an address of this machine")
 }
@@ -362,8 +366,7 @@ fn the_agent_goes_on_with_the_response_of_another_node() {
             assert_eq!((client, socket.local_addr().unwrap()), (known.flow.client(), known.flow.vip()));
             // A copy, when the agent has forgotten the record.
             bench.insure(&known.flow, &sb_insured::default());
-            let (_, frame) = bench.ingress(&to_us(&resume(&known)), 0);
-            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            let option = answer(&bench, &resume(&known));
             assert_eq!(option.op, SB_OP_ADOPTED as u8);
             let owned = bench.flow(&known.flow).unwrap();
             assert_eq!(owned.framing.state(), SB_FRAMING_BODY | SB_FRAMING_SKIP);
@@ -426,8 +429,7 @@ fn two_switches_have_a_response_resumed() {
         // The agent has taken its record.
         bench.insure(&known.flow, &sb_insured::default());
         for (generation, op, then) in [(older, SB_OP_OWNED, first), (newer, SB_OP_ADOPTED, newer)] {
-            let (_, frame) = bench.ingress(&to_us(&resume_in(&known, generation)), 0);
-            let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+            let option = answer(&bench, &resume_in(&known, generation));
             assert_eq!(option.op, op as u8);
             assert_eq!(bench.flow(&known.flow).unwrap().generation, then.number());
         }
@@ -449,8 +451,7 @@ fn a_later_response_takes_the_place_of_an_earlier_one() {
         let later = KnownFlow { seq: known.seq + 300, ack: known.ack + 9000, ..new(40_000, false) };
         let response = sb_insured { origin, generation: second.number(), ..insured(&later) };
         bench.insure(&later.flow, &response);
-        let (_, frame) = bench.ingress(&to_us(&resume_of(&later, origin, second)), 0);
-        let option = read_from::<sb_shim>(&frame[34..]).expect("a handoff packet").option;
+        let option = answer(&bench, &resume_of(&later, origin, second));
         assert_eq!((option.op, option.reason), (SB_OP_REFUSED as u8, SB_REASON_OUTDATED as u8));
         assert_eq!(bench.flow(&later.flow).unwrap().next, known.seq);
         bench.send(&resume_of(&later, origin, third));

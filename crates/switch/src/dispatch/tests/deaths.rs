@@ -100,15 +100,6 @@ fn name(index: usize) -> String {
     format!("n{}", index + 1)
 }
 
-/// The answer with the state of a node's flow.
-fn described(asked: &sb_option, op: sb_op, state: sb_flow_state) -> sb_option {
-    answered(asked, op, SB_REASON_NONE).with(|flow: &mut sb_flow_state| {
-        let handshake = (flow.mss, flow.options, flow.wscale);
-        *flow = state;
-        (flow.mss, flow.options, flow.wscale) = handshake;
-    })
-}
-
 impl Net {
     fn new(seed: u64, switches: u8) -> Self {
         let mut random = Random(seed);

@@ -139,6 +139,15 @@ pub fn answered(asked: &sb_option, op: sb_op, reason: sb_reason) -> sb_option {
     option.saying(&sb_confirmed { flow: sb_flow_state { generation, ..flow }, arrived })
 }
 
+/// The option of a node's answer that describes the flow as the node has it. The handshake is the question's.
+pub fn described(asked: &sb_option, op: sb_op, state: sb_flow_state) -> sb_option {
+    answered(asked, op, sb_reason::SB_REASON_NONE).with(|flow: &mut sb_flow_state| {
+        let handshake = (flow.mss, flow.options, flow.wscale);
+        *flow = state;
+        (flow.mss, flow.options, flow.wscale) = handshake;
+    })
+}
+
 impl World {
     pub fn new() -> Self {
         World::of(CONFIG)

@@ -174,11 +174,7 @@ impl Net {
                     framing = said;
                 }
                 let state = sb_flow_state { framing: framing.to_be(), ..node.state() };
-                let option = answered(&packet.option, op, SB_REASON_NONE).with(|flow: &mut sb_flow_state| {
-                    let handshake = (flow.mss, flow.options, flow.wscale);
-                    *flow = state;
-                    (flow.mss, flow.options, flow.wscale) = handshake;
-                });
+                let option = described(&packet.option, op, state);
                 let option = sb_option { flags, ..option };
                 queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
