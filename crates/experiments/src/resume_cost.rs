@@ -278,7 +278,8 @@ impl Report for Results {
 
     fn csv_cells(sample: &Sample) -> Vec<String> {
         let Sample { repetition, size, mode, load, switch, nodes, agents, reported } = sample;
-        let mut cells = vec![repetition.to_string(), format!("\"{}\"", size.name()), mode.name().to_owned()];
+        let quoted = |name| format!("\"{name}\"");
+        let mut cells = vec![repetition.to_string(), quoted(size.name()), quoted(mode.name())];
         cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
         cells.push(load.errors.total().to_string());
         let times = [switch.process, switch.receive, nodes.process, nodes.receive, agents.process];
@@ -371,7 +372,7 @@ mod tests {
                         | 5.0 | 1.100 (1.100–1.100) | 0.99 |";
         assert!(table.lines().any(|line| line == expected), "{table}");
         assert_eq!(results.csv().lines().count(), 5);
-        let line = "2,\"1 MiB, keep-alive\",repeat,100,49.00,0,200,800,9000,1000,500,99";
+        let line = "2,\"1 MiB, keep-alive\",\"repeat\",100,49.00,0,200,800,9000,1000,500,99";
         assert!(results.csv().contains(line), "{}", results.csv());
     }
 }
