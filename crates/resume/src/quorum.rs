@@ -520,6 +520,12 @@ impl Owner {
         }
     }
 
+    /// Whether so many heirs have heard of the current set as have to know a record before it goes out.
+    pub fn is_heard(&self) -> bool {
+        let have_heard = |heirs: &Heirs| heirs.known.iter().filter(|(_, end)| end.is_some()).count();
+        self.heirs.as_ref().is_none_or(|heirs| have_heard(heirs) >= heirs.quorums.to_send())
+    }
+
     /// Records before this number may go out.
     pub fn released(&self) -> u64 {
         self.released

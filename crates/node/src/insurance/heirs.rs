@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use switchback_resume::{Fingerprint, Flow, Message, Record, Reply};
-use switchback_tls::endpoint::{Peer, Peers, Stream, hear, say};
+use switchback_tls::endpoint::{Batch, Peer, Peers, Stream, hear};
 use switchback_wire::sb_told_fingerprint;
-use tokio::io::{ReadHalf, WriteHalf, split};
+use tokio::io::{BufReader, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
@@ -276,28 +277,33 @@ async fn tell_over(
     channel: &mut WriteHalf<Box<dyn Stream>>,
     far: &mut Far,
     insurance: &Insurance,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     // All there is to tell is among the records.
     while far.queue.try_recv().is_ok() {}
     far.connection.begin();
-    let taken = lock(&insurance.0.taken).of(&far.name);
-    for message in taken {
-        say(channel, &message).await?;
+    let mut batch = Batch::default();
+    for message in lock(&insurance.0.taken).of(&far.name) {
+        batch.add(&message)?;
     }
-    let records = lock(&insurance.0.own).of_heir(&far.name);
-    for record in records {
-        say(channel, &Message::Insure(record)).await?;
+    for record in lock(&insurance.0.own).of_heir(&far.name) {
+        batch.add(&Message::Insure(record))?;
     }
     let mut next = Instant::now();
     loop {
         if next <= Instant::now() {
             next = Instant::now() + LIVES;
-            say(channel, &Message::Lives).await?;
+            batch.add(&Message::Lives)?;
         }
+        batch.send(channel).await?;
         match timeout_at(next.into(), far.queue.recv()).await {
-            Ok(Some(message)) => say(channel, &message).await?,
+            Ok(Some(message)) => batch.add(&message)?,
             Ok(None) => break,
             Err(_) => {}
+        }
+        while !batch.is_full()
+            && let Ok(message) = far.queue.try_recv()
+        {
+            batch.add(&message)?;
         }
         if far.connection.open().is_none() {
             // A message has been left out.
@@ -312,9 +318,10 @@ async fn hear_replies(
     name: &str,
     connection: &Connection,
     insurance: &Insurance,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
+    let mut channel = BufReader::with_capacity(Batch::SIZE, channel);
     loop {
-        let reply = timeout(LOST, hear::<Reply>(channel)).await??;
+        let reply = timeout(LOST, hear::<Reply>(&mut channel)).await??;
         connection.is_heard();
         if let Reply::Answer(flow, origin, answer) = reply {
             insurance.0.policies.hear(name, (flow, origin), *answer);

@@ -33,7 +33,7 @@ use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::ResumeStatus;
 use switchback_tls::endpoint::{
-    Addresses, Endpoint, InsuredResponse, Insurer, Numbers, Peer, Policy, Stream, hear, say,
+    Addresses, Batch, Endpoint, InsuredResponse, Insurer, Numbers, Peer, Policy, Stream, hear,
 };
 use switchback_wire::flow_state::{self, FlowState, Handshake};
 use switchback_wire::generation::Generation;
@@ -45,6 +45,7 @@ use switchback_wire::{
     bytes_of, read_from, sb_fingerprint, sb_flow, sb_heirs, sb_insurable, sb_insurable_end, sb_insured,
     sb_key, sb_owned, sb_ownership, sb_reason, sb_told_fingerprint,
 };
+use tokio::io::BufReader;
 
 use crate::plan::Plan;
 use crate::programs::Programs;
@@ -655,13 +656,18 @@ impl Insurance {
 }
 
 impl Insurer for Insurance {
-    fn hear(&self, mut channel: Box<dyn Stream>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn hear(&self, channel: Box<dyn Stream>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
+            let mut channel = BufReader::with_capacity(Batch::SIZE, channel);
+            let mut replies = Batch::default();
             // The other side ends the connection, or its machine does.
             while let Ok(message) = hear::<Message>(&mut channel).await {
-                if let Some(reply) = self.hear(message)
-                    && say(&mut channel, &reply).await.is_err()
-                {
+                let reply = self.hear(message);
+                if reply.is_some_and(|reply| replies.add(&reply).is_err()) {
+                    return;
+                }
+                let has_more = !channel.buffer().is_empty() && !replies.is_full();
+                if !has_more && replies.send(&mut channel).await.is_err() {
                     return;
                 }
             }

@@ -111,6 +111,8 @@ struct State {
     heirs: Vec<(String, u64)>,
     /// Heirs know that nobody can take over by an earlier set.
     is_only: bool,
+    /// Number behind the last record that they have been told of.
+    told: u64,
     stage: Stage,
     task: Option<Waker>,
 }
@@ -165,8 +167,16 @@ impl Insurance {
         let secret = Secret { service, state: state.moved };
         let cost = record.cost() + secret.state.len() + OF_RECORDS;
         let must_wait = !owner.is_only();
-        let state =
-            State { owner, record, secret, heirs: Vec::new(), is_only: true, stage: Stage::Open, task: None };
+        let state = State {
+            owner,
+            record,
+            secret,
+            heirs: Vec::new(),
+            is_only: true,
+            told: 0,
+            stage: Stage::Open,
+            task: None,
+        };
         let id = (flow, owned.origin);
         let covered = Covered { insurance: self.clone(), id, peers, cost, state: Mutex::new(state) };
         let covered = Arc::new(covered);
@@ -243,6 +253,7 @@ impl Covered {
         state.heirs = heirs;
         state.owner.set_heirs(&names);
         state.is_only = state.owner.is_only();
+        state.told = state.owner.records().end();
         debug!("the response to {} has the heirs {names:?}", self.id.0.client);
         state.record.heirs = names;
         state.record.seq = state.owner.records().seq;
@@ -272,10 +283,7 @@ impl Covered {
             Answer::Left(left) => state.owner.hear_left(heir, left),
             Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {}
         }
-        if state.owner.is_only() && !state.is_only {
-            state.is_only = true;
-            self.say_more(&state, &[]);
-        }
+        self.say_more(&mut state);
         let has_ended = has_ended(&state);
         wake(&mut state);
         drop(state);
@@ -284,20 +292,21 @@ impl Covered {
         }
     }
 
-    /// Tells heirs of records that `owner` has been told of.
-    fn say_more(&self, state: &State, sealed: &[Sealed]) {
-        let Some(set) = state.owner.set() else { return };
-        let records = state.owner.records();
-        self.say(
-            state,
-            &Ask::Add {
-                set,
-                is_only: state.owner.is_only(),
-                has: records.first,
-                first: records.end() - sealed.len() as u64,
-                sealed: sealed.to_vec(),
-            },
-        );
+    /// Tells heirs of the records that they have not been told of. While they have not answered, more are gathered for the next
+    /// message: it costs more than the records in it.
+    fn say_more(&self, state: &mut State) {
+        let State { owner, is_only, told, .. } = state;
+        let (Some(set), records) = (owner.set(), owner.records()) else { return };
+        let is_news = owner.is_only() != *is_only;
+        let have_answered = owner.is_heard() && owner.released() >= *told;
+        if !is_news && (!have_answered || records.end() == *told) {
+            return;
+        }
+        let first = records.first.max(*told);
+        (*is_only, *told) = (owner.is_only(), records.end());
+        let sealed = records.sealed[(first - records.first) as usize..].to_vec();
+        let (is_only, has) = (*is_only, records.first);
+        self.say(state, &Ask::Add { set, is_only, has, first, sealed });
     }
 
     /// Tells all heirs, by the connections by which they have been told of the response.
@@ -327,7 +336,7 @@ impl Policy for Covered {
         let mut state = lock(&self.state);
         state.owner.forget_before(has);
         sealed.iter().for_each(|sealed| state.owner.add(*sealed));
-        self.say_more(&state, sealed);
+        self.say_more(&mut state);
     }
 
     fn poll_released(&self, cx: &mut Context<'_>, beyond: u64) -> Poll<io::Result<u64>> {

@@ -30,6 +30,8 @@ use crate::{Error, Session};
 const AGAIN: u64 = 4 << 20;
 /// Times that the client may say something in the middle of a response before that is not insured any more.
 const RENEWALS: u32 = 16;
+/// Records between two looks at what the client has.
+const LOOK: u64 = 8;
 /// Most records that the client may lack.
 const RECORDS: usize = 8 << 10;
 /// Bytes of an insured response that may wait before its server is read no more.
@@ -147,6 +149,8 @@ struct Covered {
     /// Number of the first record that the client may lack, and the positions at which it and those that follow end.
     first: u64,
     ends: VecDeque<u64>,
+    /// Number behind the last record when TCP was last asked which ones the client has.
+    looked: u64,
     insurance: Insurance,
 }
 
@@ -219,6 +223,7 @@ impl Insured {
                     sent: 0,
                     first: 0,
                     ends: VecDeque::new(),
+                    looked: 0,
                     insurance,
                 }));
             }
@@ -249,6 +254,7 @@ impl Insured {
             sent: place.sent,
             first: place.number,
             ends: VecDeque::new(),
+            looked: place.number,
             insurance,
         };
         covered.insure(&self.connection, session, owner);
@@ -329,9 +335,11 @@ impl Insured {
         socket: BorrowedFd<'_>,
     ) -> io::Result<u64> {
         let Cover::Response(covered) = &mut self.cover else { return Ok(u64::MAX) };
-        // Without an answer, other nodes keep more than they need.
-        let acknowledged = kernel::acknowledged(socket).unwrap_or(0).saturating_sub(self.connection.before);
-        covered.forget(acknowledged);
+        if covered.is_to_look() {
+            // Without an answer, other nodes keep more than they need.
+            let acknowledged = kernel::acknowledged(socket).unwrap_or(0);
+            covered.forget(acknowledged.saturating_sub(self.connection.before));
+        }
         if let Insurance::Before { at, records, has_some: true } = &mut covered.insurance
             && covered.sent >= *at
         {
@@ -435,11 +443,11 @@ impl Covered {
 
     /// The next record has this number. Behind others that are none of the body, what is known begins with it.
     fn follows(&mut self, number: u64, anew: Records) {
-        let is_next = number == self.first + self.ends.len() as u64;
+        let is_next = number == self.end_number();
         match &mut self.insurance {
             Insurance::Before { records, has_some, .. } if !is_next || records.overhead == 0 => {
                 (*records, *has_some) = (anew, false);
-                self.first = number;
+                (self.first, self.looked) = (number, number);
                 self.ends.clear();
             }
             Insurance::Under { .. } if !is_next => self.end(),
@@ -447,8 +455,22 @@ impl Covered {
         }
     }
 
+    /// Whether TCP is to be asked again what the client has: after some records, and whenever the insurance waits for that.
+    fn is_to_look(&self) -> bool {
+        let waits = match self.insurance {
+            Insurance::Before { at, has_some, .. } => !has_some && self.sent >= at,
+            Insurance::Under { .. } | Insurance::Ending(_) => false,
+        };
+        waits || self.end_number() >= self.looked + LOOK
+    }
+
+    fn end_number(&self) -> u64 {
+        self.first + self.ends.len() as u64
+    }
+
     /// The client has all before a position.
     fn forget(&mut self, acknowledged: u64) {
+        self.looked = self.end_number();
         let past = self.ends.iter().take_while(|end| **end <= acknowledged).count();
         self.ends.drain(..past);
         self.first += past as u64;

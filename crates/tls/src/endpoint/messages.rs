@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::Lent;
 use crate::ticket_keys::SharedKey;
@@ -81,14 +81,45 @@ pub(super) struct RelayedRequest {
 }
 
 /// Sends a message.
-pub async fn say<T: Serialize>(
+pub(super) async fn say<T: Serialize>(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &T,
 ) -> io::Result<()> {
-    let text = Zeroizing::new(postcard::to_allocvec(message).map_err(io::Error::other)?);
-    stream.write_all(&(text.len() as u32).to_be_bytes()).await?;
-    stream.write_all(&text).await?;
-    stream.flush().await
+    let mut batch = Batch::default();
+    batch.add(message)?;
+    batch.send(stream).await
+}
+
+/// Messages that are sent together.
+#[derive(Default)]
+pub struct Batch(Zeroizing<Vec<u8>>);
+
+impl Batch {
+    /// Bytes behind which a batch is full, those of a TLS record.
+    pub const SIZE: usize = 16 << 10;
+
+    /// Appends a message.
+    pub fn add(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let text = Zeroizing::new(postcard::to_allocvec(message).map_err(io::Error::other)?);
+        self.0.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        self.0.extend_from_slice(&text);
+        Ok(())
+    }
+
+    /// Whether it is to be sent before more is appended.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= Batch::SIZE
+    }
+
+    /// Sends the messages, and is empty then.
+    pub async fn send(&mut self, stream: &mut (impl AsyncWrite + Unpin + ?Sized)) -> io::Result<()> {
+        if !self.0.is_empty() {
+            stream.write_all(&self.0).await?;
+            stream.flush().await?;
+            self.0.zeroize();
+        }
+        Ok(())
+    }
 }
 
 /// Waits for a message.

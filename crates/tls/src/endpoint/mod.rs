@@ -67,7 +67,7 @@ pub use idle::Stream;
 pub use insurer::{InsuredResponse, Insurer, Numbers, Policy, Snapshot};
 pub use kernel::KernelTls;
 pub use log::Counts;
-pub use messages::{hear, say};
+pub use messages::{Batch, hear};
 pub use peers::{PORT, Peer, Peers};
 pub use resumption::{Resumed, Resumer};
 pub use server::ServerAddress;

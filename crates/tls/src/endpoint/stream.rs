@@ -390,10 +390,12 @@ impl Client for TlsStream {
             }
         }
         if end < outgoing.len() {
-            // Some may always be waiting for other nodes.
-            *flushed += *written as u64;
-            outgoing.drain(..*written);
-            *written = 0;
+            // Some may always be waiting for other nodes. It is moved once for as many bytes that have gone.
+            if *written >= outgoing.len() / 2 {
+                *flushed += *written as u64;
+                outgoing.drain(..*written);
+                *written = 0;
+            }
             return Poll::Pending;
         }
         outgoing.clear();
