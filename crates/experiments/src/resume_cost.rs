@@ -5,8 +5,8 @@
 //! Client, switch and nodes share this machine's CPUs, so the ratio of requests/s includes all work: programs and agents of
 //! the nodes, and what they tell one another. Each pool has nodes of its own, because programs do not know pools. Responses of
 //! 64 KiB are shorter than `resume_after` (256 KiB by default), so they only cost the look at them. Each of 1 MiB is reported
-//! to its node's agent; of one that is over by then no other node is told. Over HTTPS two other nodes know each record behind
-//! the first 256 KiB before it leaves.
+//! to its node's agent; of one that is over by then no other node is told. Over HTTPS two other nodes know each record of a
+//! response that is older than 100 ms before it leaves, which is most of 16 MiB.
 
 use serde_json::Value;
 use switchback_lab::{Lab, Result, ServerOptions, pseudo_random};
@@ -93,16 +93,19 @@ pub enum Size {
     Medium,
     /// 1 MiB.
     Large,
+    /// 16 MiB.
+    Long,
 }
 
 impl Size {
     /// All values, in the order of the table.
-    pub const ALL: [Size; 2] = [Size::Medium, Size::Large];
+    pub const ALL: [Size; 3] = [Size::Medium, Size::Large, Size::Long];
 
     fn name(self) -> &'static str {
         match self {
             Size::Medium => "64 KiB, keep-alive",
             Size::Large => "1 MiB, keep-alive",
+            Size::Long => "16 MiB, keep-alive",
         }
     }
 
@@ -110,6 +113,7 @@ impl Size {
         match self {
             Size::Medium => "64k",
             Size::Large => "1m",
+            Size::Long => "16m",
         }
     }
 }
@@ -178,8 +182,8 @@ impl Experiment for ResumeCost {
     type Sample = Sample;
     const NAME: &'static str = "resume-cost";
     // The machine's speed varies over time, so many short rounds are more precise than a few long ones.
-    const SECONDS: u32 = 1;
-    const REPETITIONS: u32 = 40;
+    const SECONDS: u32 = 2;
+    const REPETITIONS: u32 = 20;
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
     const PLOTTED: bool = false;
 
@@ -189,6 +193,7 @@ impl Experiment for ResumeCost {
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         lab.add_document(Size::Medium.path(), &pseudo_random(64 << 10))?;
+        lab.add_document(Size::Long.path(), &pseudo_random(16 << 20))?;
         let extra = "tcp_nopush on; keepalive_requests 1000000000;".to_owned();
         let plain = Mode::ALL.into_iter().filter(|mode| !mode.is_over_tls()).map(Mode::port);
         let listen = plain.chain([SERVER]).map(|port| ([0, 0, 0, 0], port).into()).collect();

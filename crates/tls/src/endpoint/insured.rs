@@ -7,13 +7,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use switchback_config::Resume;
 use switchback_resume::{
     Difference, Failure, Key, Owner, Place, Proof, Records, Resumable, Running, Sealed, Uninsured,
 };
+use tokio::time::{Sleep, sleep};
 use zeroize::Zeroize;
 
 use super::client::UNSENT_MAX;
@@ -34,8 +37,12 @@ const RENEWALS: u32 = 16;
 const LOOK: u64 = 8;
 /// Most records that the client may lack.
 const RECORDS: usize = 8 << 10;
-/// Bytes of an insured response that may wait before its server is read no more.
-const WAITING: usize = 4 * UNSENT_MAX;
+/// Bytes of an insured response that may wait for other nodes before its server is read no more. What they are told costs the
+/// less, the more records it is about.
+const WAITING: usize = 1 << 20;
+/// Age of a response before which no other node is told of it. It costs messages to begin and to end an insurance, which are
+/// not worth it for a short time.
+const LASTING: Duration = Duration::from_millis(100);
 
 /// A request whose response may be insured.
 #[derive(Clone, Debug)]
@@ -142,6 +149,8 @@ struct Covered {
     response: Response,
     /// Bytes of its head that have not been sent yet.
     head_left: usize,
+    /// Until it has [`LASTING`].
+    lasts: Pin<Box<Sleep>>,
     /// The fingerprint of the body so far, if it is known by fingerprints.
     running: Option<Running>,
     /// Bytes of the body so far.
@@ -218,6 +227,7 @@ impl Insured {
                 let insurance = Insurance::Before { at: after, records: Records::default(), has_some: false };
                 self.cover = Cover::Response(Box::new(Covered {
                     head_left: text.len(),
+                    lasts: Box::pin(sleep(LASTING)),
                     running: response.running(),
                     response,
                     sent: 0,
@@ -250,6 +260,7 @@ impl Insured {
         let mut covered = Covered {
             response,
             head_left: 0,
+            lasts: Box::pin(sleep(Duration::ZERO)),
             running: has,
             sent: place.sent,
             first: place.number,
@@ -294,9 +305,13 @@ impl Insured {
         Ok(())
     }
 
-    /// Whether so much waits that the server is to be read no more.
-    pub(super) fn is_full(&self, unsent: usize) -> bool {
-        unsent >= if self.policy().is_some() { WAITING } else { UNSENT_MAX }
+    /// Whether so much waits that the server is to be read no more. `written` is the position of the first byte that waits.
+    pub(super) fn is_full(&self, written: u64, unsent: usize) -> bool {
+        let may_go = match &self.cover {
+            Cover::Response(covered) => covered.may_go().saturating_sub(written),
+            Cover::None | Cover::Asked(_) => u64::MAX,
+        };
+        may_go.min(unsent as u64) >= UNSENT_MAX as u64 || unsent >= WAITING
     }
 
     fn policy(&self) -> Option<&Arc<dyn Policy>> {
@@ -342,6 +357,7 @@ impl Insured {
         }
         if let Insurance::Before { at, records, has_some: true } = &mut covered.insurance
             && covered.sent >= *at
+            && covered.lasts.as_mut().poll(cx).is_ready()
         {
             let owner = Owner::first(std::mem::take(records));
             covered.insure(&self.connection, session, owner);
@@ -495,8 +511,8 @@ impl Covered {
 
     /// The position before which everything may go out; None if nobody else has to know of it any more.
     fn released(&mut self, cx: &mut Context<'_>) -> io::Result<Option<u64>> {
-        Ok(match &mut self.insurance {
-            Insurance::Before { .. } => Some(u64::MAX),
+        match &mut self.insurance {
+            Insurance::Before { .. } => {}
             Insurance::Under { policy, untold, released, .. } => {
                 if !untold.is_empty() {
                     policy.add(untold, self.first);
@@ -505,11 +521,23 @@ impl Covered {
                 while let Poll::Ready(more) = policy.poll_released(cx, *released) {
                     *released = more?;
                 }
-                let may_go = released.saturating_sub(self.first).min(self.ends.len() as u64);
-                Some(may_go.checked_sub(1).map_or(0, |last| self.ends[last as usize]))
             }
-            Insurance::Ending(policy) => policy.poll_ended(cx).is_pending().then_some(0),
-        })
+            Insurance::Ending(policy) if policy.poll_ended(cx).is_ready() => return Ok(None),
+            Insurance::Ending(_) => {}
+        }
+        Ok(Some(self.may_go()))
+    }
+
+    /// The position before which everything may go out, as far as other nodes have answered.
+    fn may_go(&self) -> u64 {
+        match &self.insurance {
+            Insurance::Before { .. } => u64::MAX,
+            Insurance::Under { released, .. } => {
+                let records = released.saturating_sub(self.first).min(self.ends.len() as u64);
+                records.checked_sub(1).map_or(0, |last| self.ends[last as usize])
+            }
+            Insurance::Ending(_) => 0,
+        }
     }
 
     fn end(&mut self) {
@@ -534,6 +562,8 @@ mod tests {
     use std::pin::Pin;
     use std::sync::Mutex;
     use std::task::Waker;
+
+    use tokio::runtime::{self, Runtime};
 
     use super::*;
     use crate::endpoint::Stream;
@@ -639,6 +669,7 @@ mod tests {
 
     /// A connection that is being sent a response, and what the other nodes are told of it.
     struct Sending {
+        runtime: Runtime,
         insured: Insured,
         session: Session,
         others: Arc<Others>,
@@ -650,13 +681,17 @@ mod tests {
     impl Sending {
         fn new(how: Resume) -> Self {
             let (server, client) = connected();
+            let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
             let others = Arc::<Others>::default();
             let flow = (client.local_addr().unwrap(), server.local_addr().unwrap());
             let insurer = Arc::new(Arc::clone(&others));
+            let entered = runtime.enter();
             let mut insured = Insured::new(insurer, AFTER, flow, server.as_fd()).unwrap();
             insured.asks(asked(how));
             insured.answers(&head(), HEAD);
-            let mut sending = Sending { insured, session: session(), others, server, client, flushed: 0 };
+            drop(entered);
+            let session = session();
+            let mut sending = Sending { runtime, insured, session, others, server, client, flushed: 0 };
             sending.send(HEAD);
             sending
         }
@@ -665,9 +700,16 @@ mod tests {
             self.insured.send(&mut self.session, self.flushed, data).unwrap();
         }
 
+        /// Waits until the response is so old that it is insured.
+        fn last(&mut self) {
+            let Cover::Response(covered) = &mut self.insured.cover else { panic!("no response") };
+            self.runtime.block_on(covered.lasts.as_mut());
+        }
+
         /// How many bytes of what waits may go out.
         fn may_go(&mut self) -> usize {
             let mut cx = Context::from_waker(Waker::noop());
+            let _entered = self.runtime.enter();
             let released = self.insured.released(&mut cx, &self.session, self.server.as_fd()).unwrap();
             let waiting = self.session.outgoing().len();
             waiting.min(usize::try_from(released.saturating_sub(self.flushed)).unwrap_or(usize::MAX))
@@ -693,8 +735,11 @@ mod tests {
             sending.send(&[1; 1000]);
             sending.flush();
             sending.send(&vec![2; AFTER as usize]);
-            // The client has the first record, so there is something to begin with.
             let waiting = sending.session.outgoing().len();
+            assert_eq!(sending.may_go(), waiting);
+            assert_eq!(sending.others.0.lock().unwrap().records.end(), 0, "it may be over in a moment");
+            sending.last();
+            // The client has the first record, so there is something to begin with.
             assert_eq!(sending.may_go(), waiting, "nobody had to know of it");
             let told = |sending: &Sending| sending.others.0.lock().unwrap().records.clone();
             let Records { first, seq, sent, overhead, sealed, before } = told(&sending);
@@ -706,13 +751,10 @@ mod tests {
             assert_eq!(before != 0 && sealed[3].after != 0, how == Resume::Repeat);
             assert_eq!(sending.others.0.lock().unwrap().next, 7);
             sending.flush();
-            sending.send(&[3; 20_000]);
+            sending.send(&[3; LOOK as usize * DATA_MAX]);
             assert_eq!(sending.may_go(), 0);
-            assert_eq!(
-                (told(&sending).first, told(&sending).end()),
-                (6, 8),
-                "what the client has is forgotten"
-            );
+            let records = told(&sending);
+            assert_eq!((records.first, records.end()), (6, 6 + LOOK), "what the client has is forgotten");
             sending.others.0.lock().unwrap().released = 7;
             assert_eq!(sending.may_go(), DATA_MAX + 22);
             // The client says something that has no answer, and something that has one.
@@ -723,8 +765,30 @@ mod tests {
             assert!(sending.others.0.lock().unwrap().ending);
             assert_eq!(sending.may_go(), 0, "not before nobody can go on with it");
             sending.others.0.lock().unwrap().ended = true;
-            assert_eq!(sending.may_go(), 20_000 + 2 * 22);
+            assert_eq!(sending.may_go(), LOOK as usize * (DATA_MAX + 22));
         }
+    }
+
+    #[test]
+    fn more_may_wait_for_other_nodes_than_for_the_client() {
+        let mut sending = Sending::new(Resume::Range);
+        sending.send(&[1; 1000]);
+        sending.flush();
+        sending.send(&[1; AFTER as usize]);
+        sending.last();
+        sending.flush();
+        let is_full = |sending: &mut Sending| {
+            sending.may_go();
+            sending.insured.is_full(sending.flushed, sending.session.outgoing().len())
+        };
+        sending.send(&[2; 2 * UNSENT_MAX]);
+        assert!(!is_full(&mut sending), "it waits for other nodes");
+        sending.others.0.lock().unwrap().released = u64::MAX;
+        assert!(is_full(&mut sending), "it waits for the client");
+        sending.flush();
+        sending.others.0.lock().unwrap().released = 0;
+        sending.send(&[3; WAITING]);
+        assert!(is_full(&mut sending));
     }
 
     #[test]
@@ -733,6 +797,7 @@ mod tests {
         sending.send(&[1; 1000]);
         sending.flush();
         sending.send(&vec![2; AFTER as usize]);
+        sending.last();
         sending.flush();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(sending.insured.poll_end(&mut cx).is_pending());
@@ -768,6 +833,7 @@ mod tests {
             let mut second = session();
             let response = Response::read(asked(Resume::Range), HEAD, true).unwrap();
             let place = Place { number: 0, seq: START, sent: 0, before: 0 };
+            let _entered = sending.runtime.enter();
             sending.insured.takes(response, &place, None, Owner::default(), &second);
             let mut again = body;
             changed.iter().for_each(|(at, bit)| again[*at] ^= bit);

@@ -365,7 +365,8 @@ impl Client for TlsStream {
 
     fn is_full(&mut self) -> bool {
         let unsent = self.unsent();
-        self.insured.as_ref().map_or(unsent >= UNSENT_MAX, |insured| insured.is_full(unsent))
+        let written = self.flushed + self.written as u64;
+        self.insured.as_ref().map_or(unsent >= UNSENT_MAX, |insured| insured.is_full(written, unsent))
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
