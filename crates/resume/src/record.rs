@@ -188,7 +188,7 @@ pub enum Ask {
     },
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`Ask`], and to [`Message::Insure`] about a response that is to be made once more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The heir knows all records of the set before a number.
@@ -217,12 +217,14 @@ pub enum Answer {
     },
     /// The heir does not know the set any more, or it hears of no earlier owner than this one.
     Refused(SetId, Ballot),
+    /// The heir knows the response.
+    Insured,
 }
 
 /// What an heir says to a node by the connection on which that tells it of its responses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// About the response over TLS on the connection with this origin.
+    /// About the response on the connection with this origin.
     Answer(Flow, u32, Box<Answer>),
     /// The heir lives.
     Lives,

@@ -54,6 +54,11 @@ impl Own {
         self.records.values().filter(|record| !record.heirs.is_empty()).count()
     }
 
+    /// The heirs of a response.
+    pub(super) fn heirs(&self, flow: &Flow) -> &[String] {
+        self.records.get(flow).map_or(&[], |record| &record.heirs)
+    }
+
     /// Keeps a record; false if there is no room.
     pub(super) fn keep(&mut self, record: Record) -> bool {
         if let Some(before) = self.records.remove(&record.flow) {

@@ -492,8 +492,10 @@ impl Insurance {
         match message {
             Message::Insure(record) => {
                 self.tell_program(&record, false);
+                let Record { flow, origin, proof, .. } = record;
                 let gone = lock(&self.0.estate).keep(record);
                 gone.iter().for_each(|flow| self.forget(flow));
+                return proof.map(|_| Reply::Answer(flow, origin, Box::new(Answer::Insured)));
             }
             Message::Fingerprint(flow, origin, last) => lock(&self.0.estate).note(&flow, origin, last),
             Message::Over(flow, origin) => {

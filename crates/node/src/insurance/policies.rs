@@ -45,7 +45,7 @@ impl Policies {
                 let covered = lock(&self.by_id).get(&id).cloned();
                 covered.iter().for_each(|covered| covered.hear(heir, &answer));
             }
-            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) | Answer::Insured => {
                 if let Some(taker) = lock(&self.takers).get(&id) {
                     // It may be over.
                     let _ = taker.send((heir.to_owned(), answer));
@@ -281,7 +281,7 @@ impl Covered {
                 state.owner.hear_left(heir, left);
             }
             Answer::Left(left) => state.owner.hear_left(heir, left),
-            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) => {}
+            Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) | Answer::Insured => {}
         }
         self.say_more(&mut state);
         let has_ended = has_ended(&state);

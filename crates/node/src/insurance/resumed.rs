@@ -28,6 +28,8 @@ const TOLD_AGAIN: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(100);
 /// Time for which the fingerprint of what a client has is waited for.
 const PROVEN: Duration = Duration::from_secs(1);
+/// Time in which heirs that live have heard of a response.
+const HEARD: Duration = Duration::from_millis(200);
 /// Interval at which other heirs are asked for their promises, and the time that they may take.
 const ASKED_AGAIN: Duration = Duration::from_millis(200);
 const PROMISED: Duration = Duration::from_secs(10);
@@ -223,13 +225,14 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
     let mut sending = Sending { here, head_len, owned, insurance, told: 0 };
     let (vip, request) = (record.flow.vip, &record.request[..]);
     // One of them goes on if this node cannot.
-    tell_heirs(&sending.here, insurance);
     match &resumable {
         Resumable::Rest(insurable) => {
+            tell_heirs(&sending.here, insurance);
             let rest = Rest { insurable, request, offset };
             send_rest(socket, vip, rest, |socket, sent| sending.sent(socket, sent)).await
         }
         Resumable::Again(repeatable, Proof { key, last }) => {
+            tell_heirs_and_wait(&sending.here, insurance).await;
             let repetition = Repetition { repeatable, request, offset, key: *key, last: *last };
             repeat(socket, vip, repetition, &mut sending).await
         }
@@ -274,6 +277,21 @@ fn tell_heirs(record: &Record, insurance: &Insurance) {
     if let Err(why) = insurance.insure(record.clone(), &insurance.pools()) {
         insurance.is_uninsurable(why);
     }
+}
+
+/// Without the response, an heir does not hear of the fingerprints of what is sent, and can prove no more if this node dies.
+async fn tell_heirs_and_wait(record: &Record, insurance: &Insurance) {
+    let id = (record.flow, record.origin);
+    let mut answers = insurance.0.policies.take_over(id);
+    tell_heirs(record, insurance);
+    let mut unheard = lock(&insurance.0.own).heirs(&record.flow).to_vec();
+    let deadline = Instant::now() + HEARD;
+    while !unheard.is_empty()
+        && let Ok(Some((heir, _))) = timeout_at(deadline, answers.recv()).await
+    {
+        unheard.retain(|name| *name != heir);
+    }
+    insurance.0.policies.taken_over(&id);
 }
 
 /// Waits until the client has acknowledged everything, or is gone. Behind that the socket can be closed: the programs keep
