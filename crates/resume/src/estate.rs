@@ -158,12 +158,12 @@ impl Estate {
         if let Some((_, by)) = promised.filter(|(_, by)| set.owner() < *by) {
             return (Answer::Refused(set, *by), Vec::new());
         }
-        let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_mut());
-        let (replica, left) = match known {
+        let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_ref());
+        let (replica, left) = match known.map(|held| held.replica.clone()) {
             None => (Replica::new(begins), Vec::new()),
-            Some(held) => match held.replica.begin(begins) {
-                Ok(left) => (held.replica.clone(), left),
-                Err(Refused) => return (Answer::Refused(set, held.replica.promised()), Vec::new()),
+            Some(mut replica) => match replica.begin(begins) {
+                Ok(left) => (replica, left),
+                Err(Refused) => return (Answer::Refused(set, replica.promised()), Vec::new()),
             },
         };
         self.remove(&record.flow);
@@ -467,7 +467,7 @@ mod tests {
         let ask = |estate: &mut Estate, ask| estate.answer(&flow, 1, ask);
         assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), refused.clone());
         let secret = Secret { service: "a".into(), state: vec![0; 100].into() };
-        let begun = estate.begin(owner.beginning().unwrap(), kept, secret);
+        let begun = estate.begin(owner.beginning().unwrap(), kept.clone(), secret.clone());
         assert_eq!(begun, (Answer::Known { set, end: 0, left: Vec::new() }, Vec::new()));
         let cost = estate.cost();
         assert!(cost > bare + 100);
@@ -479,7 +479,13 @@ mod tests {
         assert_eq!(estate.answer(&flow, 7, add(0)), refused, "another connection");
         let offered = estate.offers(Instant::now(), |name| name == "n1");
         assert_eq!((offered.len(), offered[0].over_tls, offered[0].record.seq), (1, true, 7 + 2 * 32));
-        assert_eq!(ask(&mut estate, Ask::Leave(set, Ballot::default())), Answer::Left(vec![set]));
+        (0..9).for_each(|_| owner.add(sealed[0]));
+        owner.set_heirs(&kept.heirs);
+        let (next, begins) = (owner.set().unwrap(), owner.beginning().unwrap());
+        let begun = estate.begin(begins, kept, secret);
+        assert_eq!(begun, (Answer::Known { set: next, end: 9, left: vec![set] }, Vec::new()));
+        assert_eq!(estate.cost(), cost + 9 * size_of::<Sealed>());
+        assert_eq!(ask(&mut estate, Ask::Leave(next, Ballot::default())), Answer::Left(vec![set, next]));
         assert_eq!((estate.len(), estate.cost()), (0, 0));
     }
 }
