@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use switchback_resume::{Fingerprint, Flow, Message, Record, Reply};
+use switchback_resume::{Answer, Fingerprint, Flow, Message, Record, Reply};
 use switchback_tls::endpoint::{Batch, Peer, Peers, Stream, hear};
 use switchback_wire::sb_told_fingerprint;
 use tokio::io::{BufReader, ReadHalf, WriteHalf, split};
@@ -42,16 +42,30 @@ pub(super) struct Own {
     budget: usize,
     cost: usize,
     records: HashMap<Flow, Record>,
+    /// Those with fingerprints of which an heir has said that it knows them.
+    known: HashSet<Flow>,
 }
 
 impl Own {
     pub(super) fn new(budget: usize) -> Self {
-        Own { budget, cost: 0, records: HashMap::new() }
+        Own { budget, cost: 0, records: HashMap::new(), known: HashSet::new() }
     }
 
-    /// Number of responses that have an heir.
+    /// Number of responses that have an heir. One that does not know of a response yet hears no fingerprints of it.
     pub(super) fn insured(&self) -> usize {
-        self.records.values().filter(|record| !record.heirs.is_empty()).count()
+        let is_insured = |record: &&Record| {
+            !record.heirs.is_empty() && (record.proof.is_none() || self.known.contains(&record.flow))
+        };
+        self.records.values().filter(is_insured).count()
+    }
+
+    /// An heir knows of a response; false if that is over.
+    pub(super) fn is_known(&mut self, flow: &Flow, origin: u32) -> bool {
+        let is_its = self.records.get(flow).is_some_and(|record| record.origin == origin);
+        if is_its {
+            self.known.insert(*flow);
+        }
+        is_its
     }
 
     /// The heirs of a response.
@@ -63,6 +77,9 @@ impl Own {
     pub(super) fn keep(&mut self, record: Record) -> bool {
         if let Some(before) = self.records.remove(&record.flow) {
             self.cost -= before.cost();
+            if before.origin != record.origin {
+                self.known.remove(&record.flow);
+            }
         }
         let has_room = self.cost + record.cost() <= self.budget;
         if has_room {
@@ -101,6 +118,7 @@ impl Own {
     pub(super) fn over(&mut self, flow: &Flow, origin: u32) -> Option<Vec<String>> {
         self.records.get(flow).filter(|record| record.origin == origin)?;
         let record = self.records.remove(flow)?;
+        self.known.remove(flow);
         self.cost -= record.cost();
         Some(record.heirs)
     }
@@ -329,6 +347,9 @@ async fn hear_replies(
         let reply = timeout(LOST, hear::<Reply>(&mut channel)).await??;
         connection.is_heard();
         if let Reply::Answer(flow, origin, answer) = reply {
+            if *answer == Answer::Insured {
+                insurance.is_known(name, flow, origin);
+            }
             insurance.0.policies.hear(name, (flow, origin), *answer);
         }
     }
@@ -343,5 +364,48 @@ pub(super) async fn hear_fingerprints(socket: std::net::UdpSocket, insurance: In
             Ok(len) => insurance.hear_fingerprint(&packet[..len]),
             Err(_) => sleep(RETRY).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchback_resume::{Key, Proof};
+
+    use super::*;
+
+    #[test]
+    fn a_response_with_fingerprints_is_insured_when_an_heir_knows_it() {
+        let mut own = Own::new(1 << 20);
+        let flow = Flow { client: ([198, 51, 100, 1], 1).into(), vip: ([192, 0, 2, 100], 80).into() };
+        let plain = Record {
+            flow,
+            origin: 1,
+            next: 2,
+            generation: 3,
+            requests: 1,
+            mss: 1460,
+            options: 0,
+            wscale: 0,
+            keeps: true,
+            seq: 4,
+            sent: 5,
+            request: Vec::new(),
+            response: Vec::new(),
+            proof: None,
+            owner: "n1".to_owned(),
+            heirs: vec!["n2".to_owned()],
+            past: Vec::new(),
+        };
+        let proof = Some(Proof { key: Key { k0: 1, k1: 2 }, last: Fingerprint { len: 0, value: 0 } });
+        let repeated = Record { proof, ..plain.clone() };
+        assert!(own.keep(plain) && own.insured() == 1);
+        assert!(own.keep(repeated.clone()) && own.insured() == 0);
+        assert!(!own.is_known(&flow, 7) && own.insured() == 0, "another connection");
+        assert!(own.is_known(&flow, 1) && own.insured() == 1);
+        own.set_heirs(repeated.clone());
+        assert_eq!(own.insured(), 1);
+        assert!(own.keep(Record { origin: 2, ..repeated.clone() }) && own.insured() == 0);
+        assert!(own.is_known(&flow, 2) && own.over(&flow, 2).is_some());
+        assert!(own.keep(repeated) && own.insured() == 0);
     }
 }

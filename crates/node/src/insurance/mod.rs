@@ -299,9 +299,11 @@ impl Insurance {
         };
         let mut record = Record { owner: self.0.name.clone(), heirs: Vec::new(), proof, ..record };
         record.resumable().map_err(Uninsured::name)?;
-        let has_heirs = self.tell_heirs(&mut record, &insuring.peers);
         let key = wire(&record.flow);
-        if !lock(&self.0.own).keep(record) {
+        // An heir may answer at once.
+        let mut own = lock(&self.0.own);
+        let has_heirs = self.tell_heirs(&mut record, &insuring.peers);
+        if !own.keep(record) {
             // The next attempt may find room, so its heirs may keep what they were told.
             let _ = self.0.have_heirs.delete(bytes_of(&key));
             return Err("memory");
@@ -385,6 +387,14 @@ impl Insurance {
             if let Some(heirs) = lock(&self.0.own).note(&flow, origin, last) {
                 lock(&self.0.heirs).say(&heirs, &Message::Fingerprint(flow, origin, last));
             }
+        }
+    }
+
+    /// An heir knows of a response. The program's fingerprints may have overtaken what the agent has told.
+    fn is_known(&self, heir: &str, flow: Flow, origin: u32) {
+        let is_under_way = lock(&self.0.own).is_known(&flow, origin);
+        if is_under_way && let Some(Proof { last, .. }) = self.proof(&flow, origin) {
+            lock(&self.0.heirs).say(&[heir.to_owned()], &Message::Fingerprint(flow, origin, last));
         }
     }
 
