@@ -59,8 +59,8 @@ impl Own {
         self.records.values().filter(is_insured).count()
     }
 
-    /// An heir knows of a response; false if that is over.
-    pub(super) fn is_known(&mut self, flow: &Flow, origin: u32) -> bool {
+    /// Notes that an heir knows of a response; false if that is over.
+    pub(super) fn note_known(&mut self, flow: &Flow, origin: u32) -> bool {
         let is_its = self.records.get(flow).is_some_and(|record| record.origin == origin);
         if is_its {
             self.known.insert(*flow);
@@ -348,7 +348,7 @@ async fn hear_replies(
         connection.is_heard();
         if let Reply::Answer(flow, origin, answer) = reply {
             if *answer == Answer::Insured {
-                insurance.is_known(name, flow, origin);
+                insurance.heir_knows(name, flow, origin);
             }
             insurance.0.policies.hear(name, (flow, origin), *answer);
         }
@@ -400,12 +400,12 @@ mod tests {
         let repeated = Record { proof, ..plain.clone() };
         assert!(own.keep(plain) && own.insured() == 1);
         assert!(own.keep(repeated.clone()) && own.insured() == 0);
-        assert!(!own.is_known(&flow, 7) && own.insured() == 0, "another connection");
-        assert!(own.is_known(&flow, 1) && own.insured() == 1);
+        assert!(!own.note_known(&flow, 7) && own.insured() == 0, "another connection");
+        assert!(own.note_known(&flow, 1) && own.insured() == 1);
         own.set_heirs(repeated.clone());
         assert_eq!(own.insured(), 1);
         assert!(own.keep(Record { origin: 2, ..repeated.clone() }) && own.insured() == 0);
-        assert!(own.is_known(&flow, 2) && own.over(&flow, 2).is_some());
+        assert!(own.note_known(&flow, 2) && own.over(&flow, 2).is_some());
         assert!(own.keep(repeated) && own.insured() == 0);
     }
 }

@@ -391,8 +391,8 @@ impl Insurance {
     }
 
     /// An heir knows of a response. The program's fingerprints may have overtaken what the agent has told.
-    fn is_known(&self, heir: &str, flow: Flow, origin: u32) {
-        let is_under_way = lock(&self.0.own).is_known(&flow, origin);
+    fn heir_knows(&self, heir: &str, flow: Flow, origin: u32) {
+        let is_under_way = lock(&self.0.own).note_known(&flow, origin);
         if is_under_way && let Some(Proof { last, .. }) = self.proof(&flow, origin) {
             lock(&self.0.heirs).say(&[heir.to_owned()], &Message::Fingerprint(flow, origin, last));
         }

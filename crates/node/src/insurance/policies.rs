@@ -25,12 +25,12 @@ const ENDING: Duration = Duration::from_secs(60);
 /// A connection, and its origin.
 pub(super) type Id = (Flow, u32);
 
-/// The insured responses over TLS, and take-overs of other nodes' under way.
+/// The insured responses over TLS, and those of other nodes about which heirs are asked.
 #[derive(Default)]
 pub(super) struct Policies {
     by_id: Mutex<HashMap<Id, Arc<Covered>>>,
     cost: AtomicUsize,
-    takers: Mutex<HashMap<Id, UnboundedSender<(String, Answer)>>>,
+    awaited: Mutex<HashMap<Id, UnboundedSender<(String, Answer)>>>,
 }
 
 impl Policies {
@@ -46,24 +46,24 @@ impl Policies {
                 covered.iter().for_each(|covered| covered.hear(heir, &answer));
             }
             Answer::Promised(..) | Answer::Newer { .. } | Answer::Refused(..) | Answer::Insured => {
-                if let Some(taker) = lock(&self.takers).get(&id) {
+                if let Some(answers) = lock(&self.awaited).get(&id) {
                     // It may be over.
-                    let _ = taker.send((heir.to_owned(), answer));
+                    let _ = answers.send((heir.to_owned(), answer));
                 }
             }
         }
     }
 
-    /// Begins to take over a response: where the answers of its heirs come.
-    pub(super) fn take_over(&self, id: Id) -> UnboundedReceiver<(String, Answer)> {
-        let (taker, answers) = unbounded_channel();
-        lock(&self.takers).insert(id, taker);
+    /// Where answers of heirs about a response come that another node has had.
+    pub(super) fn await_answers(&self, id: Id) -> UnboundedReceiver<(String, Answer)> {
+        let (to, answers) = unbounded_channel();
+        lock(&self.awaited).insert(id, to);
         answers
     }
 
     /// Ends that.
-    pub(super) fn taken_over(&self, id: &Id) {
-        lock(&self.takers).remove(id);
+    pub(super) fn stop_awaiting(&self, id: &Id) {
+        lock(&self.awaited).remove(id);
     }
 
     /// Another node has gone on with a response.

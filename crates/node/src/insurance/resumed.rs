@@ -79,7 +79,7 @@ async fn go_on_over_tls(
     reset(&socket);
     let id = (flow, record.origin);
     let taken = timeout(PROMISED, take_over(record, held, insurance)).await;
-    insurance.0.policies.taken_over(&id);
+    insurance.0.policies.stop_awaiting(&id);
     let resumed = match taken {
         Ok(Some((record, secret, owner))) => {
             resumer.go_on(socket, inherited(record, secret, insurance), owner).await
@@ -107,7 +107,7 @@ async fn take_over(
     insurance: &Insurance,
 ) -> Option<(Record, Secret, Owner)> {
     let me = insurance.0.name.as_str();
-    let mut answers = insurance.0.policies.take_over((record.flow, record.origin));
+    let mut answers = insurance.0.policies.await_answers((record.flow, record.origin));
     loop {
         let taking = TakeOver::begin(held.replica, &record.heirs, me, nonce(&record))?;
         match collect(taking, &record, &mut answers, insurance).await? {
@@ -224,9 +224,9 @@ async fn send(socket: &mut TcpStream, record: &Record, insurance: &Insurance) ->
     insurance.take_from_others(record, owned.generation);
     let mut sending = Sending { here, head_len, owned, insurance, told: 0 };
     let (vip, request) = (record.flow.vip, &record.request[..]);
-    // One of them goes on if this node cannot.
     match &resumable {
         Resumable::Rest(insurable) => {
+            // One of them goes on if this node cannot.
             tell_heirs(&sending.here, insurance);
             let rest = Rest { insurable, request, offset };
             send_rest(socket, vip, rest, |socket, sent| sending.sent(socket, sent)).await
@@ -279,10 +279,10 @@ fn tell_heirs(record: &Record, insurance: &Insurance) {
     }
 }
 
-/// Without the response, an heir does not hear of the fingerprints of what is sent, and can prove no more if this node dies.
+/// Waits until heirs know of a response that is made once more. Those that do not could prove nothing of what is sent.
 async fn tell_heirs_and_wait(record: &Record, insurance: &Insurance) {
     let id = (record.flow, record.origin);
-    let mut answers = insurance.0.policies.take_over(id);
+    let mut answers = insurance.0.policies.await_answers(id);
     tell_heirs(record, insurance);
     let mut unheard = lock(&insurance.0.own).heirs(&record.flow).to_vec();
     let deadline = Instant::now() + HEARD;
@@ -291,7 +291,7 @@ async fn tell_heirs_and_wait(record: &Record, insurance: &Insurance) {
     {
         unheard.retain(|name| *name != heir);
     }
-    insurance.0.policies.taken_over(&id);
+    insurance.0.policies.stop_awaiting(&id);
 }
 
 /// Waits until the client has acknowledged everything, or is gone. Behind that the socket can be closed: the programs keep
