@@ -57,8 +57,9 @@ use policies::Policies;
 const BUDGET: usize = 64 << 20;
 /// Time for which a node counts as dead after a switch has said so. Switches repeat it each second.
 pub(crate) const DEATH_HOLDS: Duration = Duration::from_millis(2500);
-/// Bytes of fingerprints that may wait for the agent.
-const FINGERPRINTS_WAITING: usize = 4 << 20;
+/// Bytes of fingerprints that may wait for the agent, as the kernel counts them: 4 KiB for each. What does not fit is lost, and
+/// with the last one of a response what its client has cannot be proven.
+const FINGERPRINTS_WAITING: usize = 64 << 20;
 /// Attempts to read a fingerprint that the program may be writing.
 const READS: usize = 100;
 /// Time between two times at which heirs are told the fingerprints of all responses.
