@@ -36,95 +36,105 @@ const LOST: Duration = Duration::from_secs(2);
 /// Time between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The records of this node, to be told again to an heir that comes back.
+/// The responses of this node, to be told again to an heir that comes back.
 #[derive(Debug)]
 pub(super) struct Own {
     budget: usize,
     cost: usize,
-    records: HashMap<Flow, Record>,
-    /// Those with fingerprints of which an heir has said that it knows them.
-    known: HashSet<Flow>,
+    by_flow: HashMap<Flow, Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    record: Record,
+    /// An heir has answered that it knows the response, as it does if that has fingerprints.
+    is_known: bool,
+}
+
+impl Told {
+    /// An heir that does not know of a response yet hears no fingerprints of it.
+    fn is_insured(&self) -> bool {
+        let Told { record, is_known } = self;
+        !record.heirs.is_empty() && (record.proof.is_none() || *is_known)
+    }
 }
 
 impl Own {
     pub(super) fn new(budget: usize) -> Self {
-        Own { budget, cost: 0, records: HashMap::new(), known: HashSet::new() }
+        Own { budget, cost: 0, by_flow: HashMap::new() }
     }
 
-    /// Number of responses that have an heir. One that does not know of a response yet hears no fingerprints of it.
+    /// Number of responses with which an heir could go on.
     pub(super) fn insured(&self) -> usize {
-        let is_insured = |record: &&Record| {
-            !record.heirs.is_empty() && (record.proof.is_none() || self.known.contains(&record.flow))
-        };
-        self.records.values().filter(is_insured).count()
+        self.by_flow.values().filter(|told| told.is_insured()).count()
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.by_flow.values().map(|told| &told.record)
+    }
+
+    fn told(&mut self, flow: &Flow, origin: u32) -> Option<&mut Told> {
+        self.by_flow.get_mut(flow).filter(|told| told.record.origin == origin)
     }
 
     /// Notes that an heir knows of a response; false if that is over.
     pub(super) fn note_known(&mut self, flow: &Flow, origin: u32) -> bool {
-        let is_its = self.records.get(flow).is_some_and(|record| record.origin == origin);
-        if is_its {
-            self.known.insert(*flow);
-        }
-        is_its
+        self.told(flow, origin).map(|told| told.is_known = true).is_some()
     }
 
     /// The heirs of a response.
     pub(super) fn heirs(&self, flow: &Flow) -> &[String] {
-        self.records.get(flow).map_or(&[], |record| &record.heirs)
+        self.by_flow.get(flow).map_or(&[], |told| &told.record.heirs)
     }
 
     /// Keeps a record; false if there is no room.
     pub(super) fn keep(&mut self, record: Record) -> bool {
-        if let Some(before) = self.records.remove(&record.flow) {
-            self.cost -= before.cost();
-            if before.origin != record.origin {
-                self.known.remove(&record.flow);
-            }
-        }
+        let before = self.by_flow.remove(&record.flow);
+        self.cost -= before.as_ref().map_or(0, |before| before.record.cost());
         let has_room = self.cost + record.cost() <= self.budget;
         if has_room {
+            let is_known = before.is_some_and(|told| told.is_known && told.record.origin == record.origin);
             self.cost += record.cost();
-            self.records.insert(record.flow, record);
+            self.by_flow.insert(record.flow, Told { record, is_known });
         }
         has_room
     }
 
     /// The responses that have fingerprints.
     pub(super) fn repeated(&self) -> Vec<(Flow, u32)> {
-        let repeated = self.records.values().filter(|record| record.proof.is_some());
+        let repeated = self.records().filter(|record| record.proof.is_some());
         repeated.map(|record| (record.flow, record.origin)).collect()
     }
 
     /// Notes how much of a response has been sent: its heirs, if that is news.
     pub(super) fn note(&mut self, flow: &Flow, origin: u32, last: Fingerprint) -> Option<Vec<String>> {
-        let record = self.records.get_mut(flow).filter(|record| record.origin == origin)?;
+        let record = &mut self.told(flow, origin)?.record;
         let proof = record.proof.as_mut().filter(|proof| proof.last != last)?;
         proof.last = last;
         Some(record.heirs.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Record> {
-        self.records.values().cloned().collect()
+        self.records().cloned().collect()
     }
 
     /// The response of this record has these heirs now, unless it is over.
     pub(super) fn set_heirs(&mut self, record: Record) {
-        if self.records.get(&record.flow).is_some_and(|known| known.origin == record.origin) {
+        if self.told(&record.flow, record.origin).is_some() {
             self.keep(record);
         }
     }
 
     /// Forgets a record; the names of its heirs.
     pub(super) fn over(&mut self, flow: &Flow, origin: u32) -> Option<Vec<String>> {
-        self.records.get(flow).filter(|record| record.origin == origin)?;
-        let record = self.records.remove(flow)?;
-        self.known.remove(flow);
+        self.told(flow, origin)?;
+        let Told { record, .. } = self.by_flow.remove(flow)?;
         self.cost -= record.cost();
         Some(record.heirs)
     }
 
     fn of_heir(&self, heir: &str) -> Vec<Record> {
-        self.records.values().filter(|record| record.heirs.iter().any(|name| name == heir)).cloned().collect()
+        self.records().filter(|record| record.heirs.iter().any(|name| name == heir)).cloned().collect()
     }
 }
 
@@ -370,32 +380,17 @@ pub(super) async fn hear_fingerprints(socket: std::net::UdpSocket, insurance: In
 #[cfg(test)]
 mod tests {
     use switchback_resume::{Key, Proof};
+    use switchback_wire::{read_from, sb_insurable};
 
+    use super::super::record_of;
     use super::*;
 
     #[test]
     fn a_response_with_fingerprints_is_insured_when_an_heir_knows_it() {
-        let mut own = Own::new(1 << 20);
-        let flow = Flow { client: ([198, 51, 100, 1], 1).into(), vip: ([192, 0, 2, 100], 80).into() };
-        let plain = Record {
-            flow,
-            origin: 1,
-            next: 2,
-            generation: 3,
-            requests: 1,
-            mss: 1460,
-            options: 0,
-            wscale: 0,
-            keeps: true,
-            seq: 4,
-            sent: 5,
-            request: Vec::new(),
-            response: Vec::new(),
-            proof: None,
-            owner: "n1".to_owned(),
-            heirs: vec!["n2".to_owned()],
-            past: Vec::new(),
-        };
+        let mut report: sb_insurable = read_from(&[0; size_of::<sb_insurable>()]).unwrap();
+        report.owned.origin = 1;
+        let plain = Record { heirs: vec!["n2".to_owned()], ..record_of(&report) };
+        let (flow, mut own) = (plain.flow, Own::new(1 << 20));
         let proof = Some(Proof { key: Key { k0: 1, k1: 2 }, last: Fingerprint { len: 0, value: 0 } });
         let repeated = Record { proof, ..plain.clone() };
         assert!(own.keep(plain) && own.insured() == 1);
@@ -406,6 +401,11 @@ mod tests {
         assert_eq!(own.insured(), 1);
         assert!(own.keep(Record { origin: 2, ..repeated.clone() }) && own.insured() == 0);
         assert!(own.note_known(&flow, 2) && own.over(&flow, 2).is_some());
+        assert!(own.keep(repeated.clone()) && own.insured() == 0);
+        // There is no room for more, and then there is.
+        assert!(
+            own.note_known(&flow, 1) && !own.keep(Record { request: vec![0; 2 << 20], ..repeated.clone() })
+        );
         assert!(own.keep(repeated) && own.insured() == 0);
     }
 }
