@@ -1,7 +1,13 @@
 //! The process of the switch ends and comes back.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use crate::common::{Cluster, Result, long};
 use crate::victims::Scene;
+
+/// Longer than agents wait for one another.
+const OUTAGE: Duration = Duration::from_secs(6);
 
 #[test]
 fn an_orderly_restart_ends_no_connection() -> Result {
@@ -11,6 +17,17 @@ fn an_orderly_restart_ends_no_connection() -> Result {
 #[test]
 fn a_killed_switch_ends_no_connection() -> Result {
     restart_after(Cluster::kill_switch)
+}
+
+/// Nor do connections that were moving between nodes when it died.
+#[test]
+fn a_long_outage_of_the_switch_ends_no_connection() -> Result {
+    let mut scene = Scene::start()?;
+    scene.cluster.kill_switch()?;
+    sleep(OUTAGE);
+    scene.cluster.start_switch()?;
+    scene.go_on()?;
+    scene.down()
 }
 
 /// Clients that wait long before they send again are rare: `SWITCHBACK_LONG` meets them.

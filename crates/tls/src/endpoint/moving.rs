@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::client::StreamError;
 use super::idle::Stream;
 use super::kernel::{LOOK, unacknowledged};
-use super::messages::{Offer, Opening, Reply, hear, say};
+use super::messages::{ANSWER, Offer, Opening, Reply, hear, say};
 use super::peers::Peer;
 use super::shared::Shared;
 use super::stream::TlsStream;
@@ -126,7 +126,7 @@ async fn is_quiet(client: &TlsStream) -> Result<bool, StreamError> {
 
 async fn ask(channel: &mut Box<dyn Stream>, offer: Offer) -> io::Result<Reply> {
     say(channel, &Opening::Move(offer)).await?;
-    timeout(ARRIVAL, hear(channel)).await?
+    timeout(ANSWER, hear(channel)).await?
 }
 
 /// The state of a connection that has been given away.

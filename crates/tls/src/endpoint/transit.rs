@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::flow::Addresses;
-use super::messages::ANSWER;
 use crate::Session;
 
-/// Time for which the other node waits for the connection.
-pub(super) const ARRIVAL: Duration = ANSWER;
+/// Time for which the other node waits for the connection: longer than a switch takes to be replaced, because only a
+/// switch can bring it.
+pub(super) const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// How the agent moves TCP connections.
 pub trait Handoff: Send + Sync {
