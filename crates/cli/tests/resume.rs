@@ -74,6 +74,8 @@ struct Downloads<'a> {
     big: Document,
     count: usize,
     scheme: &'static str,
+    /// At which each client reads, as curl writes it.
+    rate: &'static str,
     /// For curl.
     options: Vec<String>,
     /// Of the request behind each.
@@ -84,13 +86,14 @@ impl<'a> Downloads<'a> {
     fn of(lab: &'a Lab, (count, mebibytes): (usize, usize)) -> Result<Self> {
         set_receive_window(lab)?;
         let big = add_long_document(lab, "/big", mebibytes)?;
-        Ok(Downloads { lab, big, count, scheme: "http", options: Vec::new(), then: Some("/small") })
+        let (scheme, rate, then) = ("http", "4M", Some("/small"));
+        Ok(Downloads { lab, big, count, scheme, rate, options: Vec::new(), then })
     }
 
     /// When `work` begins, all of them have been insured, and stand still until then: nobody reads what curl writes. Every third
     /// stands still until `work` is over. Every byte is right; how many clients needed another connection for the small request.
     fn beside(&self, work: impl FnOnce() -> Result) -> Result<u64> {
-        let Downloads { lab, big, count, scheme, options, then } = self;
+        let Downloads { lab, big, count, scheme, rate, options, then } = self;
         let then = then.map(|path| Document::of(lab, path)).transpose()?;
         let mut waiting = Vec::new();
         for index in 0..*count {
@@ -98,7 +101,7 @@ impl<'a> Downloads<'a> {
             let url = |path: &str| format!("{scheme}://{vip}{path}");
             let then = then.iter().map(|small| (url(small.path), small.clone()));
             let gets = std::iter::once((url("/big"), big.clone())).chain(then).collect();
-            let options = options.iter().map(String::as_str).chain(["--limit-rate", "4M"]);
+            let options = options.iter().map(String::as_str).chain(["--limit-rate", rate]);
             let options: Vec<&str> = options.collect();
             waiting.push(start_fetch(lab.client(0), gets, &options, PATIENCE * 4)?);
         }

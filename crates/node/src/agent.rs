@@ -46,7 +46,7 @@ use crate::stalled::{Probing, window_probe};
 use crate::switches::Relay;
 use crate::watch::Watch;
 
-use ending::End;
+use ending::{End, Ending};
 
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "node";
@@ -169,7 +169,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
                 tls,
                 watch,
                 responder,
-                ends_by: None,
+                ending: Ending::Not,
             };
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
             (ended, agent.loopback, agent.programs, agent.guards, agent.drain.on)
@@ -206,8 +206,7 @@ struct Agent<'obj> {
     tls: TlsEndpoint,
     watch: Watch,
     responder: Responder,
-    /// When the agent ends at the latest, once it was told to.
-    ends_by: Option<Instant>,
+    ending: Ending,
 }
 
 /// State of what the agent and the switches exchange, beside records.

@@ -110,6 +110,17 @@ fn downloads_over_tls_go_on_when_their_agent_is_started_again() -> Result {
     again.iter().try_for_each(stop)
 }
 
+/// It waits for responses to end before it does, and these do not.
+#[test]
+fn downloads_over_tls_go_on_when_their_agent_is_told_to_end() -> Result {
+    let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
+    let downloads = Downloads { rate: "512K", ..Downloads::over_tls(&cluster.lab, scale(), &[])? };
+    outlive_first(&downloads, || {
+        cluster.agent(0).signal(Signal::SIGTERM)?;
+        Ok(cluster.agent(0).wait_timeout(PATIENCE)?.map(drop).ok_or("it does not end")?)
+    })
+}
+
 /// One bit of the records that have gone out is another one, and nothing else tells: the client that reads on gets nothing.
 #[test]
 fn no_record_of_another_file_is_sent() -> Result {

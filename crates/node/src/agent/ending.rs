@@ -2,19 +2,33 @@
 //!
 //! The agent drains its node if others can go on with the connections, and ends in order when none is left. What is
 //! left after a while it leaves to programs and servers, which work without an agent until the next one takes them
-//! over, as after SIGKILL. Connections over TLS need this process: those that no other node has taken are closed.
+//! over, as after SIGKILL. Connections over TLS need this process: those with an insured response are left to its heirs, and
+//! those that no other node has taken then are closed.
 
 use std::time::{Duration, Instant};
 
 use switchback_runtime::Result;
 
 use super::{Agent, Drain};
+use crate::insurance::Insurance;
 use crate::reports::listening;
 
 /// Time for switches to take connections, and for responses to end.
 const HAND_OVER: Duration = Duration::from_secs(10);
 /// Time to be told to end once more, where nobody can take the connections.
 const SECOND_THOUGHT: Duration = Duration::from_secs(2);
+/// Time for other nodes to go on with responses over TLS.
+const TAKE_OVER: Duration = Duration::from_secs(3);
+
+/// Whether the agent has been told to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    Not,
+    /// It drains the node until then.
+    Drains(Instant),
+    /// It leaves responses over TLS to other nodes until then.
+    Leaves(Instant),
+}
 
 /// What becomes of programs and VIPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +58,7 @@ impl Agent<'_> {
     /// Called for each signal to end: the first drains the node, the second ends at once.
     pub(super) fn told_to_end(&mut self) -> Result<Option<End>> {
         let connections = self.connections()?;
-        if self.ends_by.is_some() || connections.are_none() {
+        if !matches!(self.ending, Ending::Not) || connections.are_none() {
             return Ok(Some(End::InOrder));
         }
         let count = connections.servers + connections.tls;
@@ -63,19 +77,32 @@ impl Agent<'_> {
                  {patience:?}, it breaks them"
             );
         }
-        self.ends_by = Some(Instant::now() + patience);
+        self.ending = Ending::Drains(Instant::now() + patience);
         Ok(None)
     }
 
     /// Whether the agent that was told to end can do so now.
-    pub(super) fn can_end(&self) -> Result<Option<End>> {
-        let Some(ends_by) = self.ends_by else { return Ok(None) };
+    pub(super) fn can_end(&mut self) -> Result<Option<End>> {
+        let now = Instant::now();
+        if let Ending::Drains(until) = self.ending {
+            if self.connections()?.are_none() {
+                return Ok(Some(End::InOrder));
+            }
+            if now >= until {
+                self.ending = Ending::Leaves(now + TAKE_OVER);
+            }
+        }
+        let Ending::Leaves(until) = self.ending else { return Ok(None) };
+        let left = self.tls.insurance().map_or(0, Insurance::leave);
+        if left > 0 && now < until {
+            return Ok(None);
+        }
+        if left > 0 {
+            log::warn!("responses over TLS that no other node has gone on with: {left}");
+        }
         let connections = self.connections()?;
         if connections.are_none() {
             return Ok(Some(End::InOrder));
-        }
-        if Instant::now() < ends_by {
-            return Ok(None);
         }
         if connections.tls > 0 {
             log::warn!("connections over TLS that no other node has taken are closed: {}", connections.tls);

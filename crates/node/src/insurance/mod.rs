@@ -610,14 +610,32 @@ impl Insurance {
         let Some(owned) = self.owned(flow).filter(|owned| owned.origin == origin) else { return };
         let taken = Generation::from_number(generation);
         let is_open = owned.state == sb_ownership::SB_OWN_OPEN as u8;
-        if is_open && taken.is_newer(Generation::from_number(owned.generation)) {
-            let state = sb_ownership::SB_OWN_RELEASED as u8;
-            let reason = sb_reason::SB_REASON_BEQUEATHED as u8;
-            let silent = sb_owned { state, reason, generation, ..owned };
-            // The flow may have ended meanwhile.
-            let _ = self.0.owned.update(bytes_of(&wire(flow)), bytes_of(&silent), MapFlags::EXIST);
-            self.0.policies.lose(&(*flow, origin));
+        if is_open && !taken.is_newer(Generation::from_number(owned.generation)) {
+            return;
         }
+        if is_open {
+            self.mute(flow, sb_owned { generation, ..owned });
+        }
+        self.0.policies.lose(&(*flow, origin));
+    }
+
+    /// Has the program keep the flow's socket from the client, for the sake of another node; false if the flow has ended.
+    fn mute(&self, flow: &Flow, owned: sb_owned) -> bool {
+        let state = sb_ownership::SB_OWN_RELEASED as u8;
+        let reason = sb_reason::SB_REASON_BEQUEATHED as u8;
+        let silent = sb_owned { state, reason, ..owned };
+        self.0.owned.update(bytes_of(&wire(flow)), bytes_of(&silent), MapFlags::EXIST).is_ok()
+    }
+
+    /// Leaves the responses over TLS to their heirs, because this agent ends. The number of those with which none has gone on
+    /// yet.
+    pub(crate) fn leave(&self) -> usize {
+        self.0.policies.leave(|(flow, origin)| {
+            let owned = self.owned(flow).filter(|owned| owned.origin == *origin);
+            let is_open = |owned: &sb_owned| owned.state == sb_ownership::SB_OWN_OPEN as u8;
+            owned.filter(is_open).is_some_and(|owned| self.mute(flow, owned))
+        });
+        self.0.policies.left()
     }
 
     /// This node goes on with another one's response. That node is not to be heard any more when it comes back, nor an heir that

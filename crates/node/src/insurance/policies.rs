@@ -1,6 +1,6 @@
 //! Responses over TLS, whose records wait until their heirs know of them (docs/decisions/0052).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +31,8 @@ pub(super) struct Policies {
     by_id: Mutex<HashMap<Id, Arc<Covered>>>,
     cost: AtomicUsize,
     awaited: Mutex<HashMap<Id, UnboundedSender<(String, Answer)>>>,
+    /// Responses that have been left to heirs, none of which has gone on yet.
+    left: Mutex<HashSet<Id>>,
 }
 
 impl Policies {
@@ -68,10 +70,34 @@ impl Policies {
 
     /// Another node has gone on with a response.
     pub(super) fn lose(&self, id: &Id) {
+        lock(&self.left).remove(id);
         if let Some(covered) = self.remove(id) {
             lock(&covered.state).stage = Stage::Lost;
             covered.wake();
         }
+    }
+
+    /// Leaves all responses to their heirs, of which `mute` has the program keep the agent's sockets from their clients.
+    pub(super) fn leave(&self, mute: impl Fn(&Id) -> bool) {
+        let all: Vec<Arc<Covered>> = lock(&self.by_id).values().cloned().collect();
+        for covered in all {
+            let mut state = lock(&covered.state);
+            if state.stage != Stage::Open || state.heirs.is_empty() || !mute(&covered.id) {
+                continue;
+            }
+            state.stage = Stage::Lost;
+            wake(&mut state);
+            let (heirs, (flow, origin)) = (state.record.heirs.clone(), covered.id);
+            drop(state);
+            self.remove(&covered.id);
+            lock(&self.left).insert(covered.id);
+            lock(&covered.insurance.0.heirs).say(&heirs, &Message::Bequeathed(flow, origin));
+        }
+    }
+
+    /// Number of responses that have been left to heirs, none of which has gone on yet.
+    pub(super) fn left(&self) -> usize {
+        lock(&self.left).len()
     }
 
     /// Finds other heirs, when nodes have come or gone.

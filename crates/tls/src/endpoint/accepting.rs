@@ -14,11 +14,12 @@ use super::budgets::{Always, Kind, Permit};
 use super::client::StreamError;
 use super::counters::Counted;
 use super::flow::addresses;
+use super::http1::{self, Start};
 use super::messages::{Opening, hear, say};
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
-use super::{http1, http2, load, log, moving, relay};
+use super::{http2, load, log, moving, relay};
 
 /// Capacity of the accept queue of each VIP, in connections.
 const BACKLOG: u32 = 1024;
@@ -76,7 +77,7 @@ async fn serve_stream(
         service.counters.taken.add(1);
         let client = TlsStream::with(socket, session, &service)?;
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
-        return http1::serve(client, &service, shared, Some(asked)).await;
+        return http1::serve(client, &service, shared, Start::Request(asked)).await;
     }
     let Some(handshake) = permit(Kind::Handshake, Always::Never) else {
         service.counters.handshakes_refused.add(1);
@@ -86,7 +87,7 @@ async fn serve_stream(
     if client.session.facts().protocol.as_deref() == Some(b"h2") {
         http2::serve(client, service, Arc::clone(shared)).await
     } else {
-        http1::serve(client, &service, shared, None).await
+        http1::serve(client, &service, shared, Start::New).await
     }
 }
 

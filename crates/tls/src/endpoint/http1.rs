@@ -30,19 +30,21 @@ const IDLE: Duration = Duration::from_secs(75);
 
 /// Serves requests until the connection ends, or goes on at another node.
 ///
-/// `moved_for` is when the first request came to another node, which has moved the connection here for it.
-/// That request is answered here, however busy this node has become: it would go round among busy nodes, and
-/// each move costs them.
+/// A request for which the connection has been moved here is answered here, however busy this node has become: it would go
+/// round among busy nodes, and each move costs them.
 pub(super) async fn serve(
     mut client: TlsStream,
     service: &Arc<Service>,
     shared: &Shared,
-    mut moved_for: Option<Instant>,
+    start: Start,
 ) -> Result<(), StreamError> {
     let lines = Connection::new(&client, service, &shared.log);
     let mut conversation = Conversation { service, shared, lines, kept: None };
-    let mut patience = service.limits.head_timeout;
-    let mut is_first = true;
+    let (mut patience, mut is_first, mut moved_for) = match start {
+        Start::New => (service.limits.head_timeout, true, None),
+        Start::Request(asked) => (service.limits.head_timeout, true, Some(asked)),
+        Start::Response => (IDLE, false, None),
+    };
     loop {
         client.settle().await?;
         match wait_for_head(&mut client, service, patience).await {
@@ -56,6 +58,16 @@ pub(super) async fn serve(
         patience = IDLE;
         is_first = false;
     }
+}
+
+/// How a connection comes to be served here.
+pub(super) enum Start {
+    /// It is new.
+    New,
+    /// It has been moved here, for a request that came to another node at this time.
+    Request(Instant),
+    /// A response that another node had begun has ended here.
+    Response,
 }
 
 /// What follows a request on a connection.

@@ -20,7 +20,7 @@ use super::client::{Client, StreamError};
 use super::counters::Counted;
 use super::exchange::{STALLED, connect};
 use super::flow::{Addresses, addresses};
-use super::http1;
+use super::http1::{self, Start};
 use super::idle::Stream;
 use super::insured::Response;
 use super::insurer::InsuredResponse;
@@ -117,7 +117,7 @@ impl Resumed {
         let _counted = (Counted::new(&counters.connections), shared.loads.work());
         // Errors are the client's to see.
         let _ = match keeps {
-            true => http1::serve(client, &service, &shared, None).await,
+            true => http1::serve(client, &service, &shared, Start::Response).await,
             false => match client.settle().await {
                 Ok(()) => client.end().await,
                 Err(error) => Err(error),
