@@ -98,11 +98,17 @@ static __always_inline __u64 finish(const struct sb_fingerprint *of)
         return v0 ^ v1 ^ v2 ^ v3;
 }
 
+static __always_inline __u64 tag_of_told(const struct sb_key *key, const struct sb_told_fingerprint *told)
+{
+        struct sb_key tag_key = {.k0 = key->k0 + SB_FINGERPRINT_TAG, .k1 = key->k1 + SB_FINGERPRINT_TAG};
+
+        return sb_siphash(&tag_key, (const __u32 *)told, (sizeof(*told) - sizeof(told->tag)) / 4);
+}
+
 /* Tells the heirs what follows in this packet, before it leaves. */
 static __noinline int tell_fingerprint(struct __sk_buff *skb, const struct sb_flow *key,
                                        const struct sb_fingerprint *of)
 {
-        struct sb_key tag_key;
         struct sb_heirs *heirs;
         struct telling *telling;
         __u32 zero = 0, mark = skb->mark;
@@ -124,9 +130,7 @@ static __noinline int tell_fingerprint(struct __sk_buff *skb, const struct sb_fl
         telling->told.flow = *key;
         telling->told.len = bpf_cpu_to_be64(of->len);
         telling->told.value = bpf_cpu_to_be64(finish(of));
-        tag_key.k0 = of->key.k0 + SB_FINGERPRINT_TAG;
-        tag_key.k1 = of->key.k1 + SB_FINGERPRINT_TAG;
-        tag = sb_siphash(&tag_key, (const __u32 *)&telling->told, (sizeof(telling->told) - 8) / 4);
+        tag = tag_of_told(&of->key, &telling->told);
         __builtin_memcpy(telling->told.tag, &tag, sizeof(tag));
         skb->mark = SKB_MARK_FINGERPRINT;
         err = bpf_clone_redirect(skb, skb->ifindex, 0);
@@ -244,6 +248,35 @@ static __noinline int send_fingerprint(struct __sk_buff *skb)
         __builtin_memcpy(told, &telling->told, sizeof(*told));
         skb->mark = SB_SKB_MARK_SWITCH;
         return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+}
+
+/* Hears a fingerprint of another node's response. The one of the most bytes is kept, whichever comes last. */
+static __noinline int hear_fingerprint(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct sb_heard_fingerprint *of;
+        struct sb_told_fingerprint told;
+        __u64 len, value, tag;
+
+        if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + h->outer_len + sizeof(struct udphdr), &told,
+                               sizeof(told)) ||
+            told.magic != bpf_htonl(SB_FINGERPRINT_MAGIC))
+                return drop(SB_NODE_DROP_MALFORMED);
+        of = bpf_map_lookup_elem(&heard, &told.flow);
+        if (!of || of->origin != bpf_ntohl(told.origin))
+                return drop(SB_NODE_FINGERPRINT_UNKNOWN);
+        told.offload = 0;
+        tag = tag_of_told(&of->key, &told);
+        if (__builtin_memcmp(told.tag, &tag, sizeof(tag)))
+                return drop(SB_NODE_DROP_TAG);
+        len = bpf_be64_to_cpu(told.len);
+        value = bpf_be64_to_cpu(told.value);
+        bpf_spin_lock(&of->lock);
+        if (len > of->len) {
+                of->len = len;
+                of->value = value;
+        }
+        bpf_spin_unlock(&of->lock);
+        return drop(SB_NODE_FINGERPRINT_HEARD);
 }
 
 #endif

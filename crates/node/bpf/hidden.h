@@ -101,9 +101,6 @@ static __noinline int is_let_in(struct __sk_buff *skb)
         }
         if (protocol == IPPROTO_TCP)
                 return is_known_tcp(skb, &tuple, len);
-        /* Of other nodes, which its tag shows; nobody hears an answer. */
-        if (protocol == IPPROTO_UDP && ports->dest == bpf_htons(SB_FINGERPRINT_PORT))
-                return 1;
         return protocol == IPPROTO_UDP && is_known_udp(skb, &tuple, len);
 }
 

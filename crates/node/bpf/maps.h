@@ -153,6 +153,15 @@ struct {
         __type(value, struct piece);
 } pieces SEC(".maps");
 
+/* Fingerprints of other nodes' responses; entries are the agent's. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_heard_fingerprint);
+} heard SEC(".maps");
+
 /* The fingerprint that is being told. */
 struct telling {
         struct sb_told_fingerprint told;

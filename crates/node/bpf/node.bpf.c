@@ -167,6 +167,8 @@ int switchback_ingress(struct __sk_buff *skb)
                 return handled == ANSWER_WHOLE && s ? answer(skb, &h, s, 1) : handled;
         case READ_OTHER:
                 return s->hidden && !is_let_in(skb) ? drop(SB_NODE_HIDDEN) : TCX_NEXT;
+        case READ_FINGERPRINT:
+                return hear_fingerprint(skb, &h);
         case READ_PLAIN:
                 return drop(SB_NODE_DROP_PLAIN);
         case READ_ARP_FOR_VIP:

@@ -29,6 +29,7 @@ enum read_result {
         READ_DIRECT, /* from a client; the tag has not been checked */
         READ_PLAIN,  /* to a VIP, but not from a switch */
         READ_ARP_FOR_VIP,
+        READ_FINGERPRINT, /* perhaps of a response of another node; the tag has not been checked */
         READ_WRONG_TAG,
         READ_WRONG_EPOCH,
         READ_LATER_VERSION,
@@ -142,8 +143,11 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
         if (is_vip(destination))
                 return READ_PLAIN;
         shim = cursor.at;
-        if (next != IPPROTO_UDP || (void *)(shim + 1) > cursor.end ||
-            shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, cursor.end))
+        if (next != IPPROTO_UDP || (void *)(shim + 1) > cursor.end)
+                return READ_OTHER;
+        if (shim->dest == bpf_htons(SB_FINGERPRINT_PORT) && sb_same_v6(destination, s->address))
+                return READ_FINGERPRINT;
+        if (shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, cursor.end))
                 return READ_OTHER;
         if (read_inner(skb, h, sizeof(struct ethhdr) + h->outer_len + shim_len(h), shim->geneve.protocol))
                 return READ_MALFORMED;

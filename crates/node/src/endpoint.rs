@@ -134,7 +134,7 @@ fn begin(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let address = SocketAddr::new(plan.address, PORT);
     let handoff = Arc::new(mover.clone());
-    let listeners = Listeners::open(plan)?;
+    let listeners = Listeners::open()?;
     let insurance = Insurance::new(plan, programs, &listeners)?;
     let insurer = Arc::new(insurance.clone());
     let endpoint =

@@ -201,6 +201,11 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.have_heirs).doing(|| "open the map have_heirs")
     }
 
+    /// The map of fingerprints that other nodes tell.
+    pub(crate) fn heard(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.heard).doing(|| "open the map heard")
+    }
+
     /// The map of fingerprints of responses under way.
     pub(crate) fn fingerprints(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.fingerprints).doing(|| "open the map fingerprints")

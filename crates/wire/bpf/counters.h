@@ -81,6 +81,8 @@
         X(DEATH, "switches that told of a dead node")                                                        \
         X(RESUMED, "flows adopted in the middle of another node's response")                                 \
         X(FINGERPRINT, "fingerprints told to nodes that could repeat a response")                            \
+        X(FINGERPRINT_HEARD, "fingerprints heard of responses that this node could repeat")                  \
+        X(FINGERPRINT_UNKNOWN, "fingerprints of responses that this node does not know, or not yet")         \
         X(REFUSED_NOT_INSURED, "adoptions refused: the response under way is unknown, or over")              \
         X(ICMP, "path MTU messages given to the kernel")                                                     \
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \

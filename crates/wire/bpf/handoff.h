@@ -829,7 +829,7 @@ struct sb_introduction_input {
         __u8 reserved[3];
 };
 
-/* UDP port of the agent that hears fingerprints of other nodes' responses. */
+/* UDP port at which a node's program hears fingerprints of other nodes' responses. */
 #define SB_FINGERPRINT_PORT  6082
 #define SB_FINGERPRINT_MAGIC 0x5b460001
 

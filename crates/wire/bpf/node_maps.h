@@ -5,6 +5,7 @@
 #ifndef SWITCHBACK_NODE_MAPS_H
 #define SWITCHBACK_NODE_MAPS_H
 
+#include <linux/bpf.h>
 #include <linux/types.h>
 
 #include "flow.h"
@@ -272,6 +273,15 @@ struct sb_fingerprint {
         struct sb_key key;
         __u32 origin;
         __u32 end; /* sequence number behind it */
+};
+
+/* The last fingerprint that another node has told of a response that this one could make once more. */
+struct sb_heard_fingerprint {
+        struct bpf_spin_lock lock;
+        __u32 origin;
+        struct sb_key key; /* of the response */
+        __u64 len;
+        __u64 value;
 };
 
 /* Length of a response, from the node's program to its agent. */

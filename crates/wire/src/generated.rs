@@ -580,6 +580,11 @@ pub struct sb_record {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bpf_spin_lock {
+    pub val: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_node_settings {
     pub address: [__u8; 16usize],
     pub sign: sb_key,
@@ -797,6 +802,15 @@ pub struct sb_fingerprint {
     pub key: sb_key,
     pub origin: __u32,
     pub end: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_heard_fingerprint {
+    pub lock: bpf_spin_lock,
+    pub origin: __u32,
+    pub key: sb_key,
+    pub len: __u64,
+    pub value: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1147,6 +1161,10 @@ pub enum NodeCounter {
     Resumed,
     #[doc = "fingerprints told to nodes that could repeat a response"]
     Fingerprint,
+    #[doc = "fingerprints heard of responses that this node could repeat"]
+    FingerprintHeard,
+    #[doc = "fingerprints of responses that this node does not know, or not yet"]
+    FingerprintUnknown,
     #[doc = "adoptions refused: the response under way is unknown, or over"]
     RefusedNotInsured,
     #[doc = "path MTU messages given to the kernel"]
@@ -1214,7 +1232,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 71] = [
+    pub const ALL: [NodeCounter; 73] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1254,6 +1272,8 @@ impl NodeCounter {
         NodeCounter::Death,
         NodeCounter::Resumed,
         NodeCounter::Fingerprint,
+        NodeCounter::FingerprintHeard,
+        NodeCounter::FingerprintUnknown,
         NodeCounter::RefusedNotInsured,
         NodeCounter::Icmp,
         NodeCounter::ArpIgnored,
@@ -1329,6 +1349,8 @@ impl NodeCounter {
             NodeCounter::Death => "death",
             NodeCounter::Resumed => "resumed",
             NodeCounter::Fingerprint => "fingerprint",
+            NodeCounter::FingerprintHeard => "fingerprint_heard",
+            NodeCounter::FingerprintUnknown => "fingerprint_unknown",
             NodeCounter::RefusedNotInsured => "refused_not_insured",
             NodeCounter::Icmp => "icmp",
             NodeCounter::ArpIgnored => "arp_ignored",
@@ -1405,6 +1427,8 @@ impl NodeCounter {
             NodeCounter::Death => "switches that told of a dead node",
             NodeCounter::Resumed => "flows adopted in the middle of another node's response",
             NodeCounter::Fingerprint => "fingerprints told to nodes that could repeat a response",
+            NodeCounter::FingerprintHeard => "fingerprints heard of responses that this node could repeat",
+            NodeCounter::FingerprintUnknown => "fingerprints of responses that this node does not know, or not yet",
             NodeCounter::RefusedNotInsured => "adoptions refused: the response under way is unknown, or over",
             NodeCounter::Icmp => "path MTU messages given to the kernel",
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",

@@ -202,6 +202,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_insured>(), 4 * 4 + 2 * 8 + 4 + 2 + 4 + 6);
     assert_eq!(size_of::<sb_heirs>(), 2 * 4 + 2 * 16);
     assert_eq!(size_of::<sb_fingerprint>(), 7 * 8 + 2 * 8 + 2 * 4);
+    assert_eq!(size_of::<sb_heard_fingerprint>(), 2 * 4 + 4 * 8);
     assert_eq!(size_of::<sb_told_fingerprint>(), 2 * 4 + 2 * 2 + 36 + 3 * 8);
 }
 

@@ -43,6 +43,7 @@ plain!(
     sb_insured,
     sb_heirs,
     sb_fingerprint,
+    sb_heard_fingerprint,
     sb_told_fingerprint,
     sb_sized,
     sb_records,

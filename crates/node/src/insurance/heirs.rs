@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 use switchback_resume::{Answer, Fingerprint, Flow, Message, Record, Reply};
 use switchback_tls::endpoint::{Batch, Peer, Peers, Stream, hear};
-use switchback_wire::sb_told_fingerprint;
 use tokio::io::{BufReader, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -361,18 +360,6 @@ async fn hear_replies(
                 insurance.heir_knows(name, flow, origin);
             }
             insurance.0.policies.hear(name, (flow, origin), *answer);
-        }
-    }
-}
-
-/// Hears what other nodes' programs tell, without end.
-pub(super) async fn hear_fingerprints(socket: std::net::UdpSocket, insurance: Insurance) {
-    let Ok(socket) = tokio::net::UdpSocket::from_std(socket) else { return };
-    let mut packet = [0; size_of::<sb_told_fingerprint>()];
-    loop {
-        match socket.recv(&mut packet).await {
-            Ok(len) => insurance.hear_fingerprint(&packet[..len]),
-            Err(_) => sleep(RETRY).await,
         }
     }
 }

@@ -5,29 +5,25 @@
 //! ([`Estate`]), and offers switches to go on when they call the node of a response dead. A flow that it gets so is accepted
 //! by the agent ([`resumed`]).
 
+mod fingerprints;
 mod heirs;
 mod policies;
 mod resumed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hasher;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nix::libc;
-use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
-use siphasher::sip::SipHasher24;
+use nix::sys::socket::{Backlog, listen};
 use switchback_config::{Action, Resume};
 use switchback_http::framing::Framing;
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{
-    Answer, Ask, Ballot, Estate, Failure, Fingerprint, Flow, Key, Message, Offer, Owner, Proof, Record,
-    Reply, Running, Uninsured,
+    Answer, Ask, Ballot, Estate, Failure, Flow, Message, Offer, Owner, Record, Reply, Uninsured,
 };
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Result};
@@ -41,15 +37,16 @@ use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
-    SB_FINGERPRINT_MAGIC, SB_FINGERPRINT_PORT, SB_FINGERPRINT_TAG, SB_INSURED_UNKNOWN, Seq, address_bytes,
-    bytes_of, read_from, sb_fingerprint, sb_flow, sb_heirs, sb_insurable, sb_insurable_end, sb_insured,
-    sb_key, sb_owned, sb_ownership, sb_reason, sb_told_fingerprint,
+    SB_INSURED_UNKNOWN, Seq, address_bytes, bytes_of, read_from, sb_flow, sb_heirs, sb_insurable,
+    sb_insurable_end, sb_insured, sb_owned, sb_ownership, sb_reason,
 };
 use tokio::io::BufReader;
 
 use crate::plan::Plan;
 use crate::programs::Programs;
 use crate::signer::Signer;
+#[cfg(test)]
+pub(crate) use fingerprints::check_of;
 use heirs::{HEIRS, Heirs, Own, Taken};
 use policies::Policies;
 
@@ -57,13 +54,6 @@ use policies::Policies;
 const BUDGET: usize = 64 << 20;
 /// Time for which a node counts as dead after a switch has said so. Switches repeat it each second.
 pub(crate) const DEATH_HOLDS: Duration = Duration::from_millis(2500);
-/// Bytes of fingerprints that may wait for the agent, as the kernel counts them: 4 KiB for each. What does not fit is lost, and
-/// with the last one of a response what its client has cannot be proven.
-const FINGERPRINTS_WAITING: usize = 64 << 20;
-/// Attempts to read a fingerprint that the program may be writing.
-const READS: usize = 100;
-/// Time between two times at which heirs are told the fingerprints of all responses.
-const FINGERPRINTS_AGAIN: Duration = Duration::from_secs(1);
 
 /// The insurance of this node.
 #[derive(Clone)]
@@ -85,6 +75,7 @@ struct Inner {
     have_heirs: MapHandle,
     owned: MapHandle,
     fingerprints: MapHandle,
+    heard: MapHandle,
     /// When all heirs were last told of fingerprints.
     told_at: Mutex<Instant>,
     counts: Mutex<Counts>,
@@ -151,15 +142,14 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sockets at which the kernel gives flows to the agent, and other nodes' programs tell fingerprints.
+/// Sockets at which the kernel gives flows to the agent.
 pub(crate) struct Listeners {
     v4: TcpListener,
     v6: Option<TcpListener>,
-    fingerprints: UdpSocket,
 }
 
 impl Listeners {
-    pub(crate) fn open(plan: &Plan) -> Result<Self> {
+    pub(crate) fn open() -> Result<Self> {
         let at = |ip: IpAddr, port| {
             let listener = TcpListener::bind(SocketAddr::new(ip, port))?;
             // All flows of a dead node may come at once; the kernel's own limit is `net.core.somaxconn`.
@@ -171,42 +161,12 @@ impl Listeners {
         let port = v4.local_addr().doing(|| "listen for flows that are resumed")?.port();
         // The kernel may have been booted without IPv6.
         let v6 = at(Ipv6Addr::LOCALHOST.into(), port).ok();
-        Ok(Listeners { v4, v6, fingerprints: hear_fingerprints(plan.address)? })
+        Ok(Listeners { v4, v6 })
     }
 
     fn port(&self) -> u16 {
         self.v4.local_addr().map_or(0, |address| address.port())
     }
-}
-
-/// The socket at which the agent hears fingerprints. Their packets have no checksum, which IPv6 wants otherwise.
-fn hear_fingerprints(address: IpAddr) -> Result<UdpSocket> {
-    let port = SB_FINGERPRINT_PORT as u16;
-    let doing = || format!("listen at UDP port {port} of {address} for fingerprints of other nodes");
-    let socket = UdpSocket::bind(SocketAddr::new(address, port)).doing(doing)?;
-    setsockopt(&socket, sockopt::RcvBufForce, &FINGERPRINTS_WAITING).doing(doing)?;
-    if address.is_ipv6() {
-        allow_no_checksum(&socket).doing(doing)?;
-    }
-    socket.set_nonblocking(true).doing(doing)?;
-    Ok(socket)
-}
-
-/// UDP_NO_CHECK6_RX, which the library does not know.
-fn allow_no_checksum(socket: &UdpSocket) -> io::Result<()> {
-    const UDP_NO_CHECK6_RX: libc::c_int = 102;
-    let on: libc::c_int = 1;
-    // SAFETY: the kernel reads one int.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_UDP,
-            UDP_NO_CHECK6_RX,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Insurance {
@@ -226,6 +186,7 @@ impl Insurance {
             have_heirs: programs.have_heirs()?,
             owned: programs.owned()?,
             fingerprints: programs.fingerprints()?,
+            heard: programs.heard()?,
             told_at: Mutex::new(Instant::now()),
             address: plan.address,
             counts: Mutex::default(),
@@ -235,8 +196,7 @@ impl Insurance {
 
     /// Begins to accept flows that are resumed here.
     pub(crate) fn accept(&self, endpoint: &Endpoint, listeners: Listeners) {
-        let Listeners { v4, v6, fingerprints } = listeners;
-        endpoint.spawn(heirs::hear_fingerprints(fingerprints, self.clone()));
+        let Listeners { v4, v6 } = listeners;
         for listener in [Some(v4), v6].into_iter().flatten() {
             endpoint.spawn(resumed::accept(listener, self.clone(), endpoint.resumer()));
         }
@@ -360,66 +320,6 @@ impl Insurance {
         heirs
     }
 
-    /// The fingerprint of all that has been sent of a response until now.
-    fn proof(&self, flow: &Flow, origin: u32) -> Option<Proof> {
-        let of = self.read_fingerprint(flow).filter(|of| of.origin == origin)?;
-        let key = Key { k0: of.key.k0, k1: of.key.k1 };
-        Some(Proof { key, last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
-    }
-
-    /// Reads what the program may be writing.
-    fn read_fingerprint(&self, flow: &Flow) -> Option<sb_fingerprint> {
-        let key = wire(flow);
-        let read = || self.0.fingerprints.lookup(bytes_of(&key), MapFlags::ANY).ok().flatten();
-        let all = std::iter::repeat_with(|| read_from::<sb_fingerprint>(&read()?)).take(READS);
-        all.map_while(|of| of).find(|of| of.check == check_of(of.v, of.tail, of.len))
-    }
-
-    /// Tells heirs the fingerprints of all responses once more: those of the program may be lost.
-    fn tell_fingerprints(&self) {
-        let mut last = lock(&self.0.told_at);
-        if last.elapsed() < FINGERPRINTS_AGAIN {
-            return;
-        }
-        *last = Instant::now();
-        let records: Vec<(Flow, u32)> = lock(&self.0.own).repeated();
-        for (flow, origin) in records {
-            let Some(Proof { last, .. }) = self.proof(&flow, origin) else { continue };
-            if let Some(heirs) = lock(&self.0.own).note(&flow, origin, last) {
-                lock(&self.0.heirs).say(&heirs, &Message::Fingerprint(flow, origin, last));
-            }
-        }
-    }
-
-    /// An heir knows of a response. The program's fingerprints may have overtaken what the agent has told.
-    fn heir_knows(&self, heir: &str, flow: Flow, origin: u32) {
-        let is_under_way = lock(&self.0.own).note_known(&flow, origin);
-        if is_under_way && let Some(Proof { last, .. }) = self.proof(&flow, origin) {
-            lock(&self.0.heirs).say(&[heir.to_owned()], &Message::Fingerprint(flow, origin, last));
-        }
-    }
-
-    /// Hears a fingerprint that another node's program has told.
-    fn hear_fingerprint(&self, packet: &[u8]) {
-        let Some(told) = read_from::<sb_told_fingerprint>(packet) else { return };
-        if u32::from_be(told.magic) != SB_FINGERPRINT_MAGIC {
-            return;
-        }
-        let (flow, origin) = (flow_of(&told.flow), u32::from_be(told.origin));
-        let mut estate = lock(&self.0.estate);
-        let Some(key) = estate.key(&flow, origin) else { return };
-        if tag_of(&told, key) == told.tag {
-            let (len, value) = (u64::from_be(told.len), u64::from_be(told.value));
-            estate.note(&flow, origin, Fingerprint { len, value });
-        }
-    }
-
-    /// Whether the client of a response that is known by fingerprints has more of it than they are of.
-    fn lacks_fingerprint(&self, flow: &Flow) -> bool {
-        let Some(owned) = self.owned(flow) else { return false };
-        lock(&self.0.estate).lacks_fingerprint(flow, owned.sent)
-    }
-
     /// Finds other heirs for all responses when a node has come or gone.
     fn keep_heirs(&self, pools: &Pools) {
         let dead = lock(&self.0.dead).clone();
@@ -503,6 +403,7 @@ impl Insurance {
         match message {
             Message::Insure(record) => {
                 self.tell_program(&record, false);
+                self.await_fingerprints(&record);
                 let Record { flow, origin, proof, .. } = record;
                 let gone = lock(&self.0.estate).keep(record);
                 gone.iter().for_each(|flow| self.forget(flow));
@@ -565,22 +466,6 @@ impl Insurance {
             ..Default::default()
         };
         let _ = self.0.insured.update(bytes_of(&wire(&record.flow)), bytes_of(&insured), MapFlags::ANY);
-    }
-
-    /// The program goes on from here with the fingerprint of a response that the agent sends.
-    fn go_on_with_fingerprint(
-        &self,
-        flow: &Flow,
-        origin: u32,
-        key: Key,
-        has: &Running,
-        end: u32,
-    ) -> std::result::Result<(), Failure> {
-        let (v, tail, len) = has.parts();
-        let key = sb_key { k0: key.k0, k1: key.k1 };
-        let state = sb_fingerprint { v, tail, len, check: check_of(v, tail, len), key, origin, end };
-        let done = self.0.fingerprints.update(bytes_of(&wire(flow)), bytes_of(&state), MapFlags::ANY);
-        done.map_err(|error| Failure::Here(io::Error::other(error)))
     }
 
     /// The response that the agent sends on the flow has so many bytes, head and all.
@@ -660,6 +545,7 @@ impl Insurance {
     fn forget(&self, flow: &Flow) {
         // It may have been removed already.
         let _ = self.0.insured.delete(bytes_of(&wire(flow)));
+        let _ = self.0.heard.delete(bytes_of(&wire(flow)));
     }
 
     fn owned(&self, flow: &Flow) -> Option<sb_owned> {
@@ -780,21 +666,6 @@ fn left_behind(owned: &MapHandle) -> Vec<(Flow, u32)> {
         is_left.then(|| (flow_of(&flow), owned.origin))
     });
     left.collect()
-}
-
-/// `sb_fingerprint.check`
-pub(crate) fn check_of(v: [u64; 4], tail: u64, len: u64) -> u64 {
-    v.into_iter().fold(tail ^ len, |sum, part| sum ^ part)
-}
-
-/// The tag that a fingerprint must have, on its way between nodes.
-pub(crate) fn tag_of(told: &sb_told_fingerprint, key: Key) -> [u8; 8] {
-    let part = |half: u64| half.wrapping_add(SB_FINGERPRINT_TAG);
-    let mut hasher = SipHasher24::new_with_keys(part(key.k0), part(key.k1));
-    let bare = sb_told_fingerprint { offload: 0, ..*told };
-    let whole = bytes_of(&bare);
-    hasher.write(&whole[..whole.len() - told.tag.len()]);
-    hasher.finish().to_le_bytes()
 }
 
 /// RESUME for a switch.

@@ -21,15 +21,17 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeVal;
+use switchback_resume::Key;
 use switchback_runtime::programs::{Place, attach_tcx};
 use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heirs, sb_insurable, sb_insurable_end,
-    sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network, sb_node_clients,
-    sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized, sb_stalled,
+    read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint, sb_heirs, sb_insurable,
+    sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
+    sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
+    sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -308,6 +310,19 @@ impl Bench {
     /// The program goes on from there.
     pub fn put_fingerprint(&self, flow: &sb_flow, of: &sb_fingerprint) {
         self.skel.maps.fingerprints.update(bytes_of(flow), bytes_of(of), MapFlags::ANY).unwrap();
+    }
+
+    /// Has the program hear fingerprints of another node's response.
+    pub fn await_fingerprints(&self, flow: &sb_flow, origin: u32, key: Key) {
+        let key = sb_key { k0: key.k0, k1: key.k1 };
+        let begun = sb_heard_fingerprint { origin, key, ..Default::default() };
+        self.skel.maps.heard.update(bytes_of(flow), bytes_of(&begun), MapFlags::ANY).unwrap();
+    }
+
+    /// The last one.
+    pub fn heard(&self, flow: &sb_flow) -> sb_heard_fingerprint {
+        let heard = self.skel.maps.heard.lookup(bytes_of(flow), MapFlags::LOCK).unwrap();
+        read_from(&heard.expect("an entry")).unwrap()
     }
 
     /// These nodes get fingerprints.

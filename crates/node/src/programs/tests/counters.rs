@@ -360,6 +360,15 @@ impl Flows<'_> {
                 resume::long_response(bench, &mut known);
                 bench.be(NODE[0]);
             }
+            FingerprintHeard => {
+                let known = self.next();
+                bench.await_fingerprints(&known.flow, 1000, resume::KEY);
+                bench.ingress(&resume::frame_of(&resume::told(&known.flow, 9), address(NODE[0])), 0);
+            }
+            FingerprintUnknown => {
+                let told = resume::told(&self.next().flow, 9);
+                bench.ingress(&resume::frame_of(&told, address(NODE[0])), 0);
+            }
             Death => self.say_of_next(SB_OP_DEAD, 0, b""),
             Resumed => {
                 let agent = TcpListener::bind("[::1]:0").expect("an address of this machine");

@@ -15,6 +15,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::invariants::*;
+use super::resume::{KEY, frame_of, told};
 
 pub const SECONDS: u64 = 5;
 /// Number of packets after which new sockets are made, because sockets do not last.
@@ -74,6 +75,7 @@ fn known_flows(bench: &Bench, random: &mut Random) -> Vec<KnownFlow> {
             match kind {
                 "answered" | "inserted" => live.answer(),
                 "closed" => live.socket = None,
+                "none" => bench.await_fingerprints(&flow, 1000, KEY),
                 _ => {}
             }
             known.push(live);
@@ -316,6 +318,10 @@ fn plain_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     to_us(&inner_packet(random, known, icmp))
 }
 
+fn fingerprint_frame(random: &mut Random, known: &KnownFlow, node: &str) -> Vec<u8> {
+    frame_of(&told(&known.flow, random.below(1 << 20) as u64), address(node))
+}
+
 fn response_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let most = random.pick(&[1, 40, 1300]);
     let len = random.below(most);
@@ -337,6 +343,7 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64,
         1 => random_arp(random),
         _ if leaves => response_frame(random, known),
         2 | 3 => plain_frame(random, known),
+        4 => fingerprint_frame(random, known, node),
         _ => handoff_frame(random, known, node),
     };
     if random.one_in(8) && Handoff::read(&frame).is_none() {

@@ -1,13 +1,15 @@
 //! Responses with which another node could go on, and going on with another node's.
 
+use std::hash::Hasher;
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use nix::libc;
 use sb_op::*;
 use sb_reason::*;
+use siphasher::sip::SipHasher24;
 use switchback_http::framing::generated::{
     SB_FRAMING_BODY, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP,
 };
@@ -19,11 +21,13 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
-use crate::insurance::{check_of, tag_of};
+use crate::insurance::check_of;
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 9000\r\n\r\n";
 const BODY: usize = 9000;
 const AFTER: u64 = 2000;
+/// Of the fingerprints of another node.
+pub const KEY: Key = Key { k0: 11, k1: 12 };
 /// Time in which a packet comes on the loopback interface.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -574,7 +578,7 @@ fn a_fingerprint_leaves_before_what_it_is_of() {
         let bench = Bench::new();
         let _egress = bench.attach_egress(LOOPBACK);
         bench.repeat(AFTER);
-        let heirs = [("192.0.2.21", 40_000, HEAD), ("127.0.0.1", 40_001, CHUNKED_HEAD)];
+        let heirs = [("127.0.0.2", 40_000, HEAD), ("127.0.0.1", 40_001, CHUNKED_HEAD)];
         let sockets = heirs.map(|(heir, ..)| {
             let socket = UdpSocket::bind((heir, SB_FINGERPRINT_PORT as u16));
             let socket = socket.expect("an address of this machine");
@@ -625,6 +629,83 @@ fn a_fingerprint_leaves_before_what_it_is_of() {
             }
         }
         assert_eq!(bench.counter(NodeCounter::Fingerprint), 19);
+    });
+}
+
+/// The tag that a fingerprint must have, on its way between nodes.
+fn tag_of(told: &sb_told_fingerprint, key: Key) -> [u8; 8] {
+    let part = |half: u64| half.wrapping_add(SB_FINGERPRINT_TAG);
+    let mut hasher = SipHasher24::new_with_keys(part(key.k0), part(key.k1));
+    let bare = sb_told_fingerprint { offload: 0, ..*told };
+    let whole = bytes_of(&bare);
+    hasher.write(&whole[..whole.len() - told.tag.len()]);
+    hasher.finish().to_le_bytes()
+}
+
+/// A fingerprint of a response that another node sends on the flow.
+pub fn told(flow: &sb_flow, len: u64) -> sb_told_fingerprint {
+    let (origin, magic) = (1000u32.to_be(), SB_FINGERPRINT_MAGIC.to_be());
+    let (len, value) = (len.to_be(), (len + 1).to_be());
+    let bare = sb_told_fingerprint { magic, origin, flow: *flow, len, value, ..Default::default() };
+    sb_told_fingerprint { tag: tag_of(&bare, KEY), ..bare }
+}
+
+/// The frame in which a fingerprint comes to an address.
+pub fn frame_of(told: &sb_told_fingerprint, to: IpAddr) -> Vec<u8> {
+    let other = if to.is_ipv4() { "192.0.2.29" } else { "2001:db8::29" };
+    let between =
+        sb_flow { client: address_bytes(address(other)), vip: address_bytes(to), ..flow(false, 1, 1) };
+    let mut packet = segment(&between, true, (Seq(0), Seq(0)), 0, None, &[]);
+    packet.truncate(packet.len() - 20);
+    packet[if to.is_ipv4() { 9 } else { 6 }] = libc::IPPROTO_UDP as u8;
+    let len = (8 + size_of_val(told)) as u16;
+    for word in [SB_FINGERPRINT_PORT as u16, SB_FINGERPRINT_PORT as u16, len, 0] {
+        packet.extend_from_slice(&word.to_be_bytes());
+    }
+    packet.extend_from_slice(bytes_of(told));
+    repair(&mut packet);
+    to_us(&packet)
+}
+
+#[test]
+fn a_fingerprint_of_another_node_is_kept() {
+    alone(|| {
+        let bench = Bench::new();
+        let (known, unknown) = (flow(false, 40_000, PORT), flow(true, 40_000, PORT));
+        bench.await_fingerprints(&known, 1000, KEY);
+        let hear = |told: &sb_told_fingerprint, at: &str, counter, kept| {
+            bench.be(at);
+            let before = bench.counter(counter);
+            let (verdict, _) = bench.ingress(&frame_of(told, address(at)), 0);
+            assert_eq!((verdict, bench.counter(counter) - before), (Verdict::Drop, 1));
+            let heard = bench.heard(&known);
+            assert_eq!((heard.len, heard.value), kept);
+        };
+        let heard = NodeCounter::FingerprintHeard;
+        hear(&told(&known, 100), NODE[0], heard, (100, 101));
+        let offloaded = sb_told_fingerprint { offload: 7, ..told(&known, 300) };
+        hear(&offloaded, NODE[1], heard, (300, 301));
+        hear(&told(&known, 200), NODE[0], heard, (300, 301));
+        let another = sb_told_fingerprint { origin: 7, ..told(&known, 400) };
+        for of in [told(&unknown, 400), another] {
+            hear(&of, NODE[0], NodeCounter::FingerprintUnknown, (300, 301));
+        }
+        let forged = sb_told_fingerprint { value: 7, ..told(&known, 400) };
+        hear(&forged, NODE[0], NodeCounter::DropTag, (300, 301));
+        let strange = sb_told_fingerprint { magic: 7, ..told(&known, 400) };
+        hear(&strange, NODE[0], NodeCounter::DropMalformed, (300, 301));
+        bench.be(NODE[0]);
+        let mut cut = frame_of(&told(&known, 400), address(NODE[0]));
+        for len in (34..cut.len()).rev() {
+            cut.truncate(len);
+            bench.ingress(&cut, 0);
+        }
+        let elsewhere = frame_of(&told(&known, 400), address("192.0.2.28"));
+        assert_eq!(bench.ingress(&elsewhere, 0).0, Verdict::Next);
+        assert_eq!(bench.heard(&known).len, 300);
+        bench.hide(true);
+        bench.ingress(&frame_of(&told(&known, 500), address(NODE[0])), 0);
+        assert_eq!(bench.heard(&known).len, 500);
     });
 }
 
