@@ -42,7 +42,7 @@ impl Doctor {
         let facts = Facts::gather(&interface);
         let cluster = self.config.map(|file| switchback_config::load(&file)).transpose()?;
         let (ports, own_ports) = match &cluster {
-            Some(cluster) => (switchback_node::service_ports(cluster), tls_ports(cluster)),
+            Some(cluster) => (switchback_node::server_ports(cluster), tls_ports(cluster)),
             // Every MPTCP listener counts, and services with TLS may be on their usual ports.
             None => (facts.mptcp_ports.clone().unwrap_or_default(), vec![443]),
         };

@@ -1,6 +1,6 @@
 //! A machine that serves requests.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// The most nodes that a cluster can have.
@@ -30,11 +30,14 @@ pub struct Node {
     /// Whether its network drops what has the address of a VIP, so that responses to [`Cluster::clients`](crate::Cluster::clients) go in a
     /// tunnel.
     pub tunnel: bool,
+    /// Where its servers listen for services without TLS, at most one of each IP version. At VIPs of the other one they listen
+    /// themselves.
+    pub servers: Vec<SocketAddr>,
 }
 
 impl Node {
     /// Each key of `[[node]]` except `name` in words.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 6] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 7] {
         [
             ("address", self.address.to_string()),
             ("weight", self.weight.to_string()),
@@ -43,6 +46,21 @@ impl Node {
             ("drain", self.drain.to_string()),
             ("hidden", self.hidden.to_string()),
             ("tunnel", self.tunnel.to_string()),
+            ("server", self.servers_in_words()),
         ]
+    }
+
+    fn servers_in_words(&self) -> String {
+        if self.servers.is_empty() {
+            return "(the VIPs)".to_owned();
+        }
+        let servers: Vec<String> = self.servers.iter().map(SocketAddr::to_string).collect();
+        servers.join(", ")
+    }
+
+    /// Where its server listens for this VIP of a service without TLS.
+    pub fn server_of(&self, vip: SocketAddr) -> SocketAddr {
+        let of_its_version = |server: &&SocketAddr| server.is_ipv4() == vip.is_ipv4();
+        self.servers.iter().find(of_its_version).copied().unwrap_or(vip)
     }
 }

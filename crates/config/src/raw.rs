@@ -248,6 +248,13 @@ pub(crate) struct Node {
     /// `[[client]]` goes in a tunnel; those need the shim.
     #[schemars(extend("default" = false))]
     pub tunnel: Option<Spanned<bool>>,
+    /// Where its servers listen for services without TLS; of a VIP of the other IP version they listen at the VIP itself.
+    #[schemars(transform = shape::allowed(
+        "an address of the machine, also a loopback address, with a port, such as `\"127.0.0.1:8080\"`; or a list of two, one \
+         of each IP version"
+    ))]
+    #[schemars(transform = shape::absent("at the VIP, on its port"))]
+    pub server: Option<Spanned<Texts>>,
 }
 
 /// Nodes that serve the same requests, and how one of them is chosen.
@@ -391,8 +398,8 @@ pub(crate) struct Persistence {
     pub max_age: Option<Spanned<String>>,
 }
 
-/// What clients connect to. The server on a node listens on the same port as the VIP, or, of a service with TLS, where
-/// `[service.tls]` says.
+/// What clients connect to. The server on a node listens on the same port as the VIP, or where the node's `server` says; of a
+/// service with TLS, where `[service.tls]` says.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Service {

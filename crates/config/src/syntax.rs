@@ -163,6 +163,27 @@ pub(crate) fn node_address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
+/// Where a server of a node listens.
+pub(crate) fn node_server(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        format!(
+            "bad server {text:?}, allowed is an address of the node with a port such as \"127.0.0.1:8080\" or \
+             \"[::1]:8080\""
+        )
+    })?;
+    let ip = address.ip();
+    let kind = match address {
+        _ if ip.is_unspecified() => "unspecified",
+        _ if ip.is_multicast() => "multicast",
+        SocketAddr::V6(v6) if v6.scope_id() != 0 || v6.ip().is_unicast_link_local() => "link-local",
+        _ if address.port() == 0 => "without a port",
+        _ => return Ok(address),
+    };
+    Err(format!(
+        "server {text} is {kind}, allowed is an address of the node with a port, such as 127.0.0.1:8080"
+    ))
+}
+
 /// A network without bits behind its prefix.
 pub(crate) fn network(text: &str) -> Result<Network, String> {
     let parts = text.split_once('/').and_then(|(address, prefix)| {

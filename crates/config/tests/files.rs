@@ -37,6 +37,7 @@ fn what_the_good_file_means() {
                 drain: false,
                 hidden: false,
                 tunnel: false,
+                servers: Vec::new(),
             },
             Node {
                 name: "n2".into(),
@@ -46,6 +47,7 @@ fn what_the_good_file_means() {
                 drain: false,
                 hidden: false,
                 tunnel: false,
+                servers: Vec::new(),
             },
         ]
     );

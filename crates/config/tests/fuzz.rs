@@ -52,6 +52,7 @@ zone = "rack-1"
 drain = true
 hidden = true
 tunnel = true
+server = ["127.0.0.1:8080", "[::1]:8080"]
 
 [[pool]]
 name = "api"
@@ -211,6 +212,7 @@ const PIECES: &[&[u8]] = &[
     b"\nqueue_limit = \"off\"\n",
     b"\nhidden = true\n",
     b"\ntunnel = true\n",
+    b"\nserver = \"127.0.0.1:8080\"\n",
     b"\n[[client]]\nnetwork = \"10.0.0.0/8\"\n",
     b"\ndelegate = \"none\"\n",
     b"\ndelegate = { above = \"1GiB\" }\n",

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::net::SocketAddr;
+
 use common::{GOOD, changed, good, lines, pooled, read};
 use switchback_config::{Cluster, Delegate, MAX_SWITCHES, Switch};
 
@@ -82,6 +84,36 @@ fn what_a_pool_delegates() {
 fn hidden_nodes() {
     let node = |lines: &str| good(&changed("weight = 3", lines)).nodes[1].hidden;
     assert!(node("hidden = true") && !node("hidden = false") && !node(""));
+}
+
+#[test]
+fn servers_of_nodes() {
+    let node = |server: &str| good(&changed("weight = 3", server)).nodes.remove(1);
+    let vips: [SocketAddr; 2] = ["192.0.2.100:80", "[2001:db8::100]:80"].map(|vip| vip.parse().unwrap());
+    let servers = |server: &str| vips.map(|vip| node(server).server_of(vip).to_string());
+    assert_eq!(servers(""), ["192.0.2.100:80", "[2001:db8::100]:80"]);
+    assert_eq!(servers("server = \"127.0.0.1:8080\""), ["127.0.0.1:8080", "[2001:db8::100]:80"]);
+    assert_eq!(servers("server = [\"[::1]:8080\", \"10.0.0.1:81\"]"), ["10.0.0.1:81", "[::1]:8080"]);
+    let moved = good(&changed("weight = 3", "weight = 3\nserver = [\"[::1]:8080\", \"10.0.0.1:81\"]"));
+    assert_eq!(good(GOOD).diff(&moved), ["node n2: server (the VIPs) -> [::1]:8080, 10.0.0.1:81"]);
+}
+
+#[test]
+fn mistakes_in_servers_of_nodes() {
+    let mistake = |server: &str| mistakes(&changed("weight = 3", &format!("server = {server}"))).join("; ");
+    for (server, what) in [
+        ("\"8080\"", "11:10: bad server \"8080\", allowed is an address of the node with a port"),
+        ("\"127.0.0.1:0\"", "11:10: server 127.0.0.1:0 is without a port"),
+        ("\"0.0.0.0:80\"", "11:10: server 0.0.0.0:80 is unspecified"),
+        ("[\"127.0.0.1:81\", \"[ff02::1]:80\"]", "11:27: server [ff02::1]:80 is multicast"),
+        ("\"[fe80::1]:80\"", "11:10: server [fe80::1]:80 is link-local"),
+        ("[]", "11:10: no server, leave the line out if it is at the VIPs"),
+        ("[\"127.0.0.1:81\", \"127.0.0.1:82\"]", "11:10: several servers of one IP version"),
+        ("7", "11:10:"),
+    ] {
+        let found = mistake(server);
+        assert!(found.starts_with(what), "{server}: {found}");
+    }
 }
 
 #[test]

@@ -103,7 +103,7 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
         struct sock *listener;
         int err = -1;
 
-        skc = is_resumption(h) ? resume_listener(skb, h) : (struct bpf_sock *)lookup(skb, h);
+        skc = is_resumption(h) ? resume_listener(skb, h) : lookup(skb, h);
         if (!skc)
                 return -1;
         if (*(volatile __u32 *)&skc->state == TCP_LISTEN) {

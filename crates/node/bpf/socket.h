@@ -12,22 +12,42 @@
 #include "queue.h"
 #include "received.h"
 
-static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
+static __always_inline struct bpf_sock *lookup_at(struct __sk_buff *skb, const struct handoff *h,
+                                                  __be16 client_port, const __u8 address[16], __be16 port)
 {
         struct bpf_sock_tuple tuple = {};
 
         if (h->inner_len == sizeof(struct iphdr)) {
                 tuple.ipv4.saddr = sb_v4_of(h->flow.client);
-                tuple.ipv4.daddr = sb_v4_of(h->flow.vip);
-                tuple.ipv4.sport = h->flow.client_port;
-                tuple.ipv4.dport = h->flow.vip_port;
-                return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+                tuple.ipv4.daddr = sb_v4_of(address);
+                tuple.ipv4.sport = client_port;
+                tuple.ipv4.dport = port;
+                return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
         }
         sb_copy_v6(tuple.ipv6.saddr, h->flow.client);
-        sb_copy_v6(tuple.ipv6.daddr, h->flow.vip);
-        tuple.ipv6.sport = h->flow.client_port;
-        tuple.ipv6.dport = h->flow.vip_port;
-        return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+        sb_copy_v6(tuple.ipv6.daddr, address);
+        tuple.ipv6.sport = client_port;
+        tuple.ipv6.dport = port;
+        return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* The socket of the flow, or else its listener. */
+static __always_inline struct bpf_sock *lookup(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct bpf_sock *skc = lookup_at(skb, h, h->flow.client_port, h->flow.vip, h->flow.vip_port);
+        struct sb_endpoint vip = {.port = h->flow.vip_port};
+        struct sb_endpoint *server;
+
+        if (skc && *(volatile __u32 *)&skc->state != TCP_LISTEN)
+                return skc;
+        sb_copy_v6(vip.address, h->flow.vip);
+        server = bpf_map_lookup_elem(&servers, &vip);
+        if (!server)
+                return skc;
+        if (skc)
+                bpf_sk_release(skc);
+        /* No connection of another client has this port. */
+        return lookup_at(skb, h, 0, server->address, server->port);
 }
 
 /* Kind of the socket that the kernel has for a flow. */
@@ -88,7 +108,7 @@ static __always_inline void flow_of_socket(const struct tcp_sock *tcp, struct sb
 
 static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
 {
-        struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
+        struct bpf_sock *skc = lookup(skb, h);
         struct tcp_timewait_sock *waiting;
         struct tcp_sock *tcp;
 

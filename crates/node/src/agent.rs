@@ -36,7 +36,7 @@ use crate::health::Checks;
 use crate::insurance::{DEATH_HOLDS, Insurance};
 use crate::lists::{Lists, Wanted};
 use crate::orders::Orders;
-use crate::plan::{Plan, service_ports};
+use crate::plan::{Plan, server_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::records::Records;
 use crate::released;
@@ -99,7 +99,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let (mut plan, _) = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
-    let found = checks::check_node(&facts, &service_ports(&plan.cluster), &plan.own_ports());
+    let found = checks::check_node(&facts, &server_ports(&plan.cluster), &plan.own_ports());
     checks::refuse_fatal(&found)?;
     for finding in found.iter().filter_map(|check| check.as_ref().err()) {
         log::warn!("{finding}");
@@ -494,6 +494,7 @@ impl Agent<'_> {
             // Undo; the first error is the one to report.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
+            let _ = self.programs.set_servers(&self.plan.servers());
             let _ = self.programs.set_clients(&self.plan.clients);
             let _ = self.tls.set(&self.plan, &self.programs);
             return Err(error);
@@ -516,6 +517,7 @@ impl Agent<'_> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
+        self.programs.set_servers(&new.servers())?;
         self.programs.set_clients(&new.clients)?;
         self.tls.set(new, &self.programs)?;
         self.set_settings(settings)

@@ -40,5 +40,5 @@ mod window;
 
 pub use agent::{Options, ROLE, SwitchHere, run, run_beside_switch};
 pub use libbpf_rs::MapHandle;
-pub use plan::service_ports;
+pub use plan::server_ports;
 pub use switchback_runtime::Error;

@@ -133,18 +133,34 @@ impl Plan {
 
     /// Whether the agent itself ends the connections at this VIP.
     pub(crate) fn ends_tls(&self, vip: SocketAddr) -> bool {
-        let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip));
-        service.is_some_and(|service| service.tls.is_some())
+        self.service_at(vip).is_some_and(|service| service.tls.is_some())
     }
 
-    /// Address of a VIP's server; None if it has no IP address.
+    /// Address of the server that has a VIP's requests; None if it has no IP address.
     pub(crate) fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
-        let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip))?;
+        let service = self.service_at(vip)?;
         match service.tls.as_ref().map(|tls| &tls.server) {
-            None => Some(vip),
+            None => Some(self.listener_at(vip)),
             Some(Server::Tcp(address)) => Some(*address),
             Some(Server::Unix(_)) => None,
         }
+    }
+
+    /// Address of the listener that gets a VIP's connections: the agent's own at a service with TLS.
+    pub(crate) fn listener_at(&self, vip: SocketAddr) -> SocketAddr {
+        let is_plain = self.service_at(vip).is_some_and(|service| service.tls.is_none());
+        if is_plain { self.cluster.nodes[self.index].server_of(vip) } else { vip }
+    }
+
+    fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
+        self.cluster.services.iter().find(|service| service.listen.contains(&vip))
+    }
+
+    /// The VIPs whose listener is elsewhere, and where.
+    pub(crate) fn servers(&self) -> BTreeMap<SocketAddr, SocketAddr> {
+        let vips =
+            self.listeners.iter().map(|listener| (listener.address, self.listener_at(listener.address)));
+        vips.filter(|(vip, server)| vip != server).collect()
     }
 }
 
@@ -173,10 +189,12 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     listeners
 }
 
-/// Ports of all services, on which the node's servers must listen; sorted and without duplicates.
-pub fn service_ports(cluster: &Cluster) -> Vec<u16> {
+/// Ports on which servers of nodes may listen: those of all services, and those that nodes have instead; sorted and without
+/// duplicates.
+pub fn server_ports(cluster: &Cluster) -> Vec<u16> {
     let listen = cluster.services.iter().flat_map(|service| &service.listen);
-    let mut ports: Vec<u16> = listen.map(|vip| vip.port()).collect();
+    let servers = cluster.nodes.iter().flat_map(|node| &node.servers);
+    let mut ports: Vec<u16> = listen.chain(servers).map(SocketAddr::port).collect();
     ports.sort_unstable();
     ports.dedup();
     ports

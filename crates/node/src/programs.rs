@@ -20,9 +20,9 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
-    NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
-    sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence, sb_reason,
-    sb_stalled,
+    NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_flow, sb_flow_state,
+    sb_listed, sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
+    sb_reason, sb_stalled,
 };
 
 use crate::plan::Plan;
@@ -65,6 +65,7 @@ impl<'obj> Programs<'obj> {
             programs.add_vip(*vip, plan.kind_of(*vip))?;
         }
         programs.set_sessions(&plan.sessions)?;
+        programs.set_servers(&plan.servers())?;
         programs.attach_insert()?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
@@ -156,6 +157,18 @@ impl<'obj> Programs<'obj> {
     pub(crate) fn remove_vip(&self, vip: IpAddr) -> Result<()> {
         let map = &self.skeleton.maps.vip_addresses;
         map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
+    }
+
+    /// Replaces the VIPs whose listener is elsewhere.
+    pub(crate) fn set_servers(&self, servers: &BTreeMap<SocketAddr, SocketAddr>) -> Result<()> {
+        let map = &self.skeleton.maps.servers;
+        for (vip, server) in servers {
+            map.update(bytes_of(&endpoint(*vip)), bytes_of(&endpoint(*server)), MapFlags::ANY)
+                .doing(|| format!("add {vip} to the map servers"))?;
+        }
+        let is_gone = |key: &Vec<u8>| !servers.keys().any(|vip| bytes_of(&endpoint(*vip)) == key);
+        let gone: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
+        gone.iter().try_for_each(|key| map.delete(key).doing(|| "remove a VIP from the map servers"))
     }
 
     /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.

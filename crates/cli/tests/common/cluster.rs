@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::io::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,6 +57,8 @@ pub struct Plan {
     pub server_extra: &'static str,
     /// Lines for the servers of single nodes.
     pub node_extra: Vec<(usize, &'static str)>,
+    /// Where the servers of single nodes listen, instead of port 80 of all addresses.
+    pub listen: Vec<(usize, Vec<SocketAddr>)>,
     /// Whether servers keep an access log.
     pub server_logs: bool,
     /// Lines of the configuration's section `[limits]`.
@@ -92,6 +94,7 @@ impl Default for Plan {
             generic_xdp: false,
             server_extra: "",
             node_extra: Vec::new(),
+            listen: Vec::new(),
             server_logs: false,
             limits: "",
             access_log: None,
@@ -177,7 +180,10 @@ fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
     }
     let own = plan.node_extra.iter().filter(|(index, _)| *index == node).map(|(_, extra)| *extra);
     let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
-    let options = ServerOptions { extra, access_log: plan.server_logs, ..ServerOptions::default() };
+    let mut options = ServerOptions { extra, access_log: plan.server_logs, ..ServerOptions::default() };
+    if let Some((_, listen)) = plan.listen.iter().find(|(index, _)| *index == node) {
+        options.listen.clone_from(listen);
+    }
     Ok(Some(lab.node(node).server(plan.servers[node], &options)?))
 }
 

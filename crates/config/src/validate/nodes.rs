@@ -1,10 +1,11 @@
 //! `[[node]]`: addresses, of which no two are the same, and weights.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::mistakes::Mistakes;
 use crate::node::DEFAULT_WEIGHT;
+use crate::raw::{Spanned, Texts};
 use crate::{Node, WEIGHTS, raw, syntax};
 
 impl Mistakes {
@@ -17,6 +18,7 @@ impl Mistakes {
                 .zone
                 .as_ref()
                 .filter(|zone| self.take(zone, syntax::name("zone", zone.get_ref())).is_some());
+            let servers = node.server.as_ref().map(|servers| self.node_servers(servers)).unwrap_or_default();
             let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
             if let Some(address) = address {
                 if let Some(other) = taken.get(&address) {
@@ -35,9 +37,23 @@ impl Mistakes {
                     drain: node.drain,
                     hidden: node.hidden,
                     tunnel: node.tunnel.as_ref().is_some_and(|tunnel| *tunnel.get_ref()),
+                    servers,
                 });
             }
         }
         valid
+    }
+
+    fn node_servers(&mut self, texts: &Spanned<Texts>) -> Vec<SocketAddr> {
+        let servers =
+            self.each(texts, "no server, leave the line out if it is at the VIPs", syntax::node_server);
+        let of_v4 = servers.iter().filter(|server| server.is_ipv4()).count();
+        if of_v4 > 1 || servers.len() - of_v4 > 1 {
+            self.at(
+                texts,
+                "several servers of one IP version, allowed is one of each, such as [\"127.0.0.1:8080\", \"[::1]:8080\"]",
+            );
+        }
+        servers
     }
 }

@@ -1,7 +1,8 @@
 //! What becomes of an ADOPT: the rows of the table in bpf/adopt.h.
 
+use std::io::Read;
 use std::mem::offset_of;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use NodeCounter::*;
@@ -15,6 +16,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
+use super::resume::acknowledge;
 
 /// `skb->mark` of a packet from the wire and of clones, as in bpf/again.h.
 const WIRE: u32 = 0;
@@ -556,6 +558,48 @@ fn the_kernel_hears_of_the_round_trip_from_the_switch() {
             assert_eq!((owned.state, owned.options & SB_SYN_ALL as u8), (SB_OWN_RELEASED as u8, options));
             let measured = owned.options >> SB_ROUND_TRIP_SHIFT;
             assert!(measured >= code && (code != 0 || measured == 0), "code {code}: {measured}");
+        }
+    });
+}
+
+/// The server does not listen at the VIP. What it sees are the addresses of the client and of the VIP.
+#[test]
+fn a_listener_elsewhere_gets_the_connection() {
+    alone(|| {
+        let bench = Bench::new();
+        for (v6, ip) in [(false, "127.0.0.1"), (true, "::1")] {
+            let server = TcpListener::bind((ip, 0)).unwrap();
+            let elsewhere = server.local_addr().unwrap();
+            for vip_port in [PORT, PORT + 1] {
+                let known =
+                    KnownFlow { flow: flow(v6, 40_000, vip_port), seq: 1000, ack: 5000, socket: None };
+                bench.serve_at(&known.flow, elsewhere);
+                let adopted = bench.counter(Adopted);
+                bench.send(&first(&known));
+                let (mut socket, client) = server.accept().unwrap();
+                assert_eq!((client, socket.local_addr().unwrap()), (known.flow.client(), known.flow.vip()));
+                let mut request = [0; REQUEST.len()];
+                socket.read_exact(&mut request).unwrap();
+                assert_eq!(request, *REQUEST);
+                wait_until("the switch is told", || bench.counter(Adopted) > adopted);
+                // A copy finds the connection, and nobody listens there any more.
+                bench.serve_at(&known.flow, "127.0.0.1:1".parse().unwrap());
+                let refused = bench.counter(RefusedNoListener);
+                bench.send(&first(&known));
+                acknowledge(&bench, &mut KnownFlow { seq: 1000 + END, ..known }, 0);
+                assert_eq!(
+                    (bench.counter(Adopted), bench.counter(RefusedNoListener)),
+                    (adopted + 1, refused)
+                );
+                // Nor does the one at the VIP get another connection.
+                bench.send(&first(&KnownFlow {
+                    flow: flow(v6, 40_001, vip_port),
+                    seq: 1000,
+                    ack: 5000,
+                    socket: None,
+                }));
+                wait_until("it is refused", || bench.counter(RefusedNoListener) > refused);
+            }
         }
     });
 }

@@ -28,8 +28,8 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint, sb_heirs, sb_insurable,
-    sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
+    endpoint, read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint, sb_heirs,
+    sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
     sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
     sb_sized, sb_stalled,
 };
@@ -310,6 +310,12 @@ impl Bench {
     /// The program goes on from there.
     pub fn put_fingerprint(&self, flow: &sb_flow, of: &sb_fingerprint) {
         self.skel.maps.fingerprints.update(bytes_of(flow), bytes_of(of), MapFlags::ANY).unwrap();
+    }
+
+    /// Has the flow's VIP served at another address.
+    pub fn serve_at(&self, flow: &sb_flow, server: SocketAddr) {
+        let map = &self.skel.maps.servers;
+        map.update(bytes_of(&endpoint(flow.vip())), bytes_of(&endpoint(server)), MapFlags::ANY).unwrap();
     }
 
     /// Has the program hear fingerprints of another node's response.
