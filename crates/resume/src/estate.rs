@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::{Fingerprint, Key};
-use crate::quorum::{Ballot, Beginning, Refused, Replica};
+use crate::quorum::{Ballot, Beginning, Departed, Refused, Replica, SetId};
 use crate::record::{Answer, Ask, Flow, Record, Resumable, Secret};
 
 /// Time between two offers of a response.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Promises that are kept without a record.
-const PROMISED: usize = 1 << 16;
+/// Connections of which something is kept without a record.
+const DEPARTED: usize = 1 << 16;
 /// Time for which a response is offered.
 const OFFERED: Duration = Duration::from_secs(15);
 
@@ -36,8 +36,8 @@ pub struct Estate {
     by_flow: HashMap<Flow, Kept>,
     by_age: BTreeMap<u64, Flow>,
     next: u64,
-    /// Take-overs that this node has promised of connections with these origins, of which it has no record any more.
-    promised: HashMap<Flow, (u32, Ballot)>,
+    /// Connections with these origins of which this node has no record any more.
+    departed: HashMap<Flow, (u32, Departed)>,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Estate {
             by_flow: HashMap::new(),
             by_age: BTreeMap::new(),
             next: 0,
-            promised: HashMap::new(),
+            departed: HashMap::new(),
         }
     }
 
@@ -143,7 +143,7 @@ impl Estate {
         {
             let evicted = self.remove(&oldest);
             if let Some(Kept { record, held: Some(held), .. }) = evicted {
-                self.keep_promise(oldest, record.origin, held.replica.promised());
+                self.keep_in_mind(oldest, record.origin, Departed::evicted(&held.replica));
             }
             self.evicted += 1;
             gone.push(oldest);
@@ -154,9 +154,10 @@ impl Estate {
     /// Begins to keep a response over TLS; the answer, and the flows of those that give way.
     pub fn begin(&mut self, begins: Beginning, record: Record, secret: Secret) -> (Answer, Vec<Flow>) {
         let (set, end) = (begins.set, begins.records.end());
-        let promised = self.promised.get(&record.flow).filter(|(origin, _)| *origin == record.origin);
-        if let Some((_, by)) = promised.filter(|(_, by)| set.owner() < *by) {
-            return (Answer::Refused(set, *by), Vec::new());
+        if let Some(departed) = self.departed(&record.flow, record.origin)
+            && set.owner() < departed.promised()
+        {
+            return (Answer::Refused(set, departed.promised()), Vec::new());
         }
         let known = self.kept(&record.flow, record.origin).and_then(|kept| kept.held.as_ref());
         let (replica, left) = match known.map(|held| held.replica.clone()) {
@@ -167,6 +168,7 @@ impl Estate {
             },
         };
         self.remove(&record.flow);
+        self.departed.remove(&record.flow);
         let gone = self.insert(record, Some(Held { secret, replica }));
         (Answer::Known { set, end, left }, gone)
     }
@@ -178,7 +180,7 @@ impl Estate {
         | Ask::Leave(set, _)
         | Ask::Promise { set, .. }) = ask;
         let known = self.by_flow.get_mut(flow).filter(|kept| kept.record.origin == origin);
-        let Some(kept) = known else { return Answer::Refused(set, Ballot::default()) };
+        let Some(kept) = known else { return self.answer_without_record(flow, origin, set, ask) };
         let before = kept.cost();
         let Kept { record, held: Some(Held { secret, replica }), .. } = kept else {
             return Answer::Refused(set, Ballot::default());
@@ -205,25 +207,41 @@ impl Estate {
             },
         };
         record.seq = replica.records().seq;
-        let promised = replica.promised();
+        let (promised, departed) = (replica.promised(), Departed::left(replica));
         self.cost = self.cost - before + kept.cost();
         if let Ok(Answer::Left(_)) = answered {
             self.remove(flow);
-            self.keep_promise(*flow, origin, promised);
+            self.keep_in_mind(*flow, origin, departed);
         }
         answered.unwrap_or(Answer::Refused(set, promised))
     }
 
-    fn keep_promise(&mut self, flow: Flow, origin: u32, by: Ballot) {
-        if by == Ballot::default() {
+    fn answer_without_record(&mut self, flow: &Flow, origin: u32, set: SetId, ask: Ask) -> Answer {
+        let Some(departed) = self.departed(flow, origin) else {
+            return Answer::Refused(set, Ballot::default());
+        };
+        if let Ask::Promise { before, by, .. } = ask
+            && let Ok(promise) = departed.promise(&before, by)
+        {
+            return Answer::Promised(set, by, promise);
+        }
+        Answer::Refused(set, departed.promised())
+    }
+
+    fn departed(&mut self, flow: &Flow, origin: u32) -> Option<&mut Departed> {
+        self.departed.get_mut(flow).filter(|(of, _)| *of == origin).map(|(_, departed)| departed)
+    }
+
+    fn keep_in_mind(&mut self, flow: Flow, origin: u32, departed: Departed) {
+        if departed.is_nothing() {
             return;
         }
-        if self.promised.len() >= PROMISED
-            && let Some(one) = self.promised.keys().next().copied()
+        if self.departed.len() >= DEPARTED
+            && let Some(one) = self.departed.keys().next().copied()
         {
-            self.promised.remove(&one);
+            self.departed.remove(&one);
         }
-        self.promised.insert(flow, (origin, by));
+        self.departed.insert(flow, (origin, departed));
     }
 
     /// Whether there is a record of the flow.
@@ -328,7 +346,7 @@ impl Estate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quorum::{Owner, Records, Sealed};
+    use crate::quorum::{Owner, Records, Sealed, TakeOver};
     use crate::record::Proof;
 
     fn record(port: u16, owner: &str, heirs: &[&str]) -> Record {
@@ -482,10 +500,22 @@ mod tests {
         (0..9).for_each(|_| owner.add(sealed[0]));
         owner.set_heirs(&kept.heirs);
         let (next, begins) = (owner.set().unwrap(), owner.beginning().unwrap());
-        let begun = estate.begin(begins, kept, secret);
+        let begun = estate.begin(begins, kept.clone(), secret.clone());
         assert_eq!(begun, (Answer::Known { set: next, end: 9, left: vec![set] }, Vec::new()));
         assert_eq!(estate.cost(), cost + 9 * size_of::<Sealed>());
         assert_eq!(ask(&mut estate, Ask::Leave(next, Ballot::default())), Answer::Left(vec![set, next]));
         assert_eq!((estate.len(), estate.cost()), (0, 0));
+        // Of the next set it has not heard.
+        owner.set_heirs(&kept.heirs);
+        let begins = owner.beginning().unwrap();
+        let mut taking = TakeOver::begin(Replica::new(begins.clone()), &kept.heirs, "n3", 1).unwrap();
+        let (last, by) = taking.id();
+        let before = taking.before().to_vec();
+        let promised = ask(&mut estate, Ask::Promise { set: last, before, by });
+        let Answer::Promised(_, _, promise) = promised else { panic!("{promised:?}") };
+        taking.hear("n2", promise);
+        assert!(taking.finish().is_some());
+        let late = estate.begin(begins, kept, secret);
+        assert_eq!(late, (Answer::Refused(last, by), Vec::new()));
     }
 }

@@ -302,6 +302,46 @@ impl Replica {
     }
 }
 
+/// What remains of an heir that is in no set any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Departed {
+    promised: Ballot,
+    /// The last set that it has been in, if its owner has ended that. Of any other one it may have forgotten records.
+    left: Option<SetId>,
+}
+
+impl Departed {
+    /// Of an heir that has forgotten its set.
+    pub fn evicted(replica: &Replica) -> Self {
+        Departed { promised: replica.promised, left: None }
+    }
+
+    /// Of an heir whose set its owner has ended.
+    pub fn left(replica: &Replica) -> Self {
+        Departed { promised: replica.promised, left: Some(replica.set) }
+    }
+
+    /// The owner that it hears of no earlier one than.
+    pub fn promised(&self) -> Ballot {
+        self.promised
+    }
+
+    /// Whether there is something to keep in mind.
+    pub fn is_nothing(&self) -> bool {
+        *self == Departed::default()
+    }
+
+    /// As [`Replica::promise`]: it has not heard that a set has begun behind the one that it was in, and will not.
+    pub fn promise(&mut self, before: &[SetId], by: Ballot) -> Result<Promise, Refused> {
+        let left = self.left.filter(|left| before.contains(left)).ok_or(Refused)?;
+        if by < self.promised {
+            return Err(Refused);
+        }
+        self.promised = by;
+        Ok(Promise { records: None, earlier: Vec::new(), left: vec![left] })
+    }
+}
+
 /// Promises of a set's heirs to one of them.
 #[derive(Debug)]
 pub struct TakeOver {
@@ -526,6 +566,11 @@ impl Owner {
         self.heirs.as_ref().is_none_or(|heirs| have_heard(heirs) >= heirs.quorums.to_send())
     }
 
+    /// Whether records can go out if so many heirs of the current set hear of them.
+    pub fn can_send_with(&self, heirs: usize) -> bool {
+        self.heirs.as_ref().is_some_and(|of| heirs >= of.quorums.to_send())
+    }
+
     /// Records before this number may go out.
     pub fn released(&self) -> u64 {
         self.released
@@ -594,8 +639,7 @@ mod tests {
     struct Node {
         /// With the heirs of the set.
         replica: Option<(Replica, Vec<String>)>,
-        /// What it has promised in a set that it has left.
-        promised: Ballot,
+        departed: Departed,
         owner: Option<Owner>,
         /// What it has sent, of `owner`.
         sent: u64,
@@ -614,8 +658,8 @@ mod tests {
 
     impl World {
         fn new(nodes: usize) -> Self {
-            let promised = Ballot::default();
-            let node = |_| Node { replica: None, promised, owner: None, sent: 0, taking: None };
+            let departed = Departed::default();
+            let node = |_| Node { replica: None, departed, owner: None, sent: 0, taking: None };
             let mut world = World {
                 nodes: (0..nodes).map(node).collect(),
                 messages: Vec::new(),
@@ -687,7 +731,7 @@ mod tests {
         /// A node has no room for a response.
         fn evict(&mut self, node: usize) {
             if let Some((replica, _)) = self.nodes[node].replica.take() {
-                self.nodes[node].promised = self.nodes[node].promised.max(replica.promised());
+                self.nodes[node].departed = Departed::evicted(&replica);
             }
         }
 
@@ -695,7 +739,7 @@ mod tests {
         fn restart(&mut self, node: usize) {
             if self.nodes[node].owner.is_none() {
                 (self.nodes[node].replica, self.nodes[node].taking) = (None, None);
-                self.nodes[node].promised = Ballot::default();
+                self.nodes[node].departed = Departed::default();
                 self.messages.retain(|(of, at, _)| *of != node && *at != node);
             }
         }
@@ -731,10 +775,11 @@ mod tests {
                 Message::Begin { begins, heirs } => {
                     let (set, end) = (begins.set, begins.records.end());
                     // Who has the response is no heir of it.
-                    let Node { owner, taking, promised, .. } = &self.nodes[to];
-                    if owner.is_some() || taking.is_some() || set.owner < *promised {
+                    let Node { owner, taking, departed, .. } = &self.nodes[to];
+                    if owner.is_some() || taking.is_some() || set.owner < departed.promised {
                         return;
                     }
+                    self.nodes[to].departed = Departed::default();
                     let left = match &mut self.nodes[to].replica {
                         None => {
                             self.nodes[to].replica = Some((Replica::new(begins), heirs));
@@ -762,7 +807,8 @@ mod tests {
                 Message::Leave { set, by } => {
                     let Some((replica, _)) = &self.nodes[to].replica else { return };
                     if let Ok(left) = replica.leave(set, by) {
-                        self.evict(to);
+                        self.nodes[to].departed = Departed::left(replica);
+                        self.nodes[to].replica = None;
                         self.say(to, from, Message::Left { heir: to, left });
                     }
                 }
@@ -778,7 +824,13 @@ mod tests {
                     self.send(to);
                 }
                 Message::Prepare { set, before, by } => {
-                    let Some((replica, heirs)) = &mut self.nodes[to].replica else { return };
+                    let Node { replica, departed, .. } = &mut self.nodes[to];
+                    let Some((replica, heirs)) = replica else {
+                        if let Ok(promise) = departed.promise(&before, by) {
+                            self.say(to, from, Message::Promised { heir: to, set, by, promise });
+                        }
+                        return;
+                    };
                     if let Ok(promise) = replica.promise(set, &before, by) {
                         self.say(to, from, Message::Promised { heir: to, set, by, promise });
                     } else if replica.follows(set) {
@@ -918,6 +970,28 @@ mod tests {
         assert_eq!(a.promise(set, taking.before(), by), Err(Refused));
         assert!(a.follows(set) && !b.follows(second));
         assert_eq!(b.begin(owner.beginning().unwrap()), Ok(Vec::new()));
+    }
+
+    /// The owner has ended the first set, and has told `a` alone of the second one.
+    #[test]
+    fn who_has_left_the_set_before_promises() {
+        let heirs = names(&["a", "b"]);
+        let mut owner = Owner::default();
+        owner.set_heirs(&heirs);
+        let b = Replica::new(owner.beginning().unwrap());
+        owner.set_heirs(&[]);
+        let (mut departed, mut forgotten) = (Departed::left(&b), Departed::evicted(&b));
+        owner.set_heirs(&heirs);
+        let a = Replica::new(owner.beginning().unwrap());
+        let mut taking = TakeOver::begin(a.clone(), &heirs, "a", 1).unwrap();
+        let (_, by) = taking.id();
+        assert_eq!(departed.promise(&[], by), Err(Refused), "it may have been in the second set");
+        assert_eq!(forgotten.promise(taking.before(), by), Err(Refused));
+        assert_eq!(Departed::left(&a).promise(taking.before(), by), Err(Refused));
+        taking.hear("b", departed.promise(taking.before(), by).unwrap());
+        assert!(taking.finish().is_some());
+        assert_eq!(departed.promise(taking.before(), Ballot::default()), Err(Refused));
+        assert_eq!(departed.promised(), by);
     }
 
     /// The owner dies before it is sure that nobody can take over by its first sets, and so does the heir that has promised the
