@@ -7,8 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use common::http::Documents;
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, status, wait_until};
-use serde_json::Value;
+use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::Signal;
 
 const PORT: u16 = 8080;
@@ -25,16 +24,16 @@ fn plan(port: u16) -> Plan {
     }
 }
 
-/// The states of a node's listeners.
-fn states(cluster: &Cluster, node: usize) -> Result<Vec<String>> {
-    let status = status(cluster.lab.node(node))?;
+/// The states of the first node's listeners.
+fn states(cluster: &Cluster) -> Result<Vec<String>> {
+    let status = cluster.node_status(0)?;
     let listeners = status["listeners"].as_array().ok_or("no listeners")?;
     Ok(listeners.iter().filter_map(|listener| listener["state"].as_str()).map(str::to_owned).collect())
 }
 
 fn wait_for_state(cluster: &Cluster, state: &str) -> Result {
     let are = |states: &Vec<String>| !states.is_empty() && states.iter().all(|found| found == state);
-    wait_until(state, PATIENCE, || states(cluster, 0), are)?;
+    wait_until(state, PATIENCE, || states(cluster), are)?;
     Ok(())
 }
 
@@ -83,7 +82,6 @@ fn the_file_may_say_another_place() -> Result {
     cluster.agent(0).signal(Signal::SIGHUP)?;
     wait_for_state(&cluster, "ready")?;
     ask(&cluster, cluster.lab.vip4().into())?;
-    let status: Value = status(cluster.lab.node(0))?;
-    assert_eq!(status["counters"]["refused_no_listener"], 0);
+    assert_eq!(cluster.node_counter(0, "refused_no_listener")?, 0);
     cluster.down()
 }

@@ -175,7 +175,7 @@ pub(crate) fn node_server(text: &str) -> Result<SocketAddr, String> {
     let kind = match address {
         _ if ip.is_unspecified() => "unspecified",
         _ if ip.is_multicast() => "multicast",
-        SocketAddr::V6(v6) if v6.scope_id() != 0 || v6.ip().is_unicast_link_local() => "link-local",
+        SocketAddr::V6(v6) if has_zone(&address) || v6.ip().is_unicast_link_local() => "link-local",
         _ if address.port() == 0 => "without a port",
         _ => return Ok(address),
     };
@@ -216,8 +216,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(kind) = unfit(address.ip()) {
         return Err(format!("listen address {text} is {kind}, allowed is one that clients can route to"));
     }
-    // A zone would make two texts for one address.
-    if matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0) {
+    if has_zone(&address) {
         return Err(format!("listen address {text} has a zone, allowed is an address without one"));
     }
     if address.port() == 0 {
@@ -231,7 +230,7 @@ pub(crate) fn admin_address(text: &str) -> Result<SocketAddr, String> {
     let fits = |address: &SocketAddr| {
         let one =
             address.ip().is_unspecified() || address.ip().is_loopback() || unfit(address.ip()).is_none();
-        one && address.port() != 0 && !matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0)
+        one && address.port() != 0 && !has_zone(address)
     };
     text.parse().ok().filter(fits).ok_or_else(|| {
         format!(
@@ -239,6 +238,11 @@ pub(crate) fn admin_address(text: &str) -> Result<SocketAddr, String> {
              127.0.0.1:9180, [::1]:9180 or, for all who can reach the machine, 0.0.0.0:9180"
         )
     })
+}
+
+/// A zone would make two texts for one address.
+pub(crate) fn has_zone(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0)
 }
 
 /// Why `address` can be neither a node's nor a VIP. IPv4 link-local addresses can be VIPs: within one link

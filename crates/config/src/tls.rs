@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use crate::syntax;
+
 /// Allowed values of [`Tls::busy_connections`].
 pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 0..=1_000_000;
 /// Allowed values of [`Tls::busy_cpu`], in percent.
@@ -130,10 +132,7 @@ impl Server {
                  bytes, such as \"{UNIX}/run/app.sock\""
             ));
         }
-        // A zone would make two texts for one address.
-        let fits = |address: &SocketAddr| {
-            address.port() != 0 && !matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0)
-        };
+        let fits = |address: &SocketAddr| address.port() != 0 && !syntax::has_zone(address);
         match text.parse().ok().filter(fits) {
             Some(address) if address.ip().is_loopback() => Ok(Server::Tcp(address)),
             Some(_) => Err(format!(

@@ -19,6 +19,7 @@
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
+#include "socket.h"
 
 static __always_inline int is_resumption(const struct handoff *h)
 {
@@ -103,25 +104,16 @@ static __noinline int begin_resumed(struct sb_owned *flow, const struct handoff 
 /* The agent's listener for resumed flows. */
 static __always_inline struct bpf_sock *resume_listener(struct __sk_buff *skb, const struct handoff *h)
 {
-        struct bpf_sock_tuple tuple = {};
+        __u8 loopback[16] __attribute__((aligned(8))) = {[15] = 1};
         struct sb_node_settings *s;
         __u32 zero = 0;
 
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s || !s->resume_port)
                 return NULL;
-        if (h->inner_len == sizeof(struct iphdr)) {
-                tuple.ipv4.saddr = sb_v4_of(h->flow.client);
-                tuple.ipv4.daddr = bpf_htonl(0x7f000001);
-                tuple.ipv4.sport = h->flow.client_port;
-                tuple.ipv4.dport = s->resume_port;
-                return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-        }
-        sb_copy_v6(tuple.ipv6.saddr, h->flow.client);
-        tuple.ipv6.daddr[3] = bpf_htonl(1);
-        tuple.ipv6.sport = h->flow.client_port;
-        tuple.ipv6.dport = s->resume_port;
-        return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+        if (h->inner_len == sizeof(struct iphdr))
+                sb_map_v4(loopback, bpf_htonl(0x7f000001));
+        return lookup_at(skb, h, h->flow.client_port, loopback, s->resume_port);
 }
 
 #endif

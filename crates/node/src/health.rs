@@ -92,11 +92,7 @@ impl Plan {
     pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
             let settings = self.cluster.pools[listener.pool].health.clone()?;
-            Some(CheckSpec {
-                listener: listener.clone(),
-                server: self.server_at(listener.address)?,
-                settings,
-            })
+            Some(CheckSpec { listener: listener.clone(), server: self.server_of(listener)?, settings })
         };
         self.listeners.iter().filter_map(check).collect()
     }

@@ -50,6 +50,8 @@ pub(crate) struct PoolListener {
     pub(crate) pool: usize,
     /// VIP and port of a service with a route to the pool.
     pub(crate) address: SocketAddr,
+    /// Where it listens itself, for the VIP's connections.
+    pub(crate) at: SocketAddr,
 }
 
 impl Plan {
@@ -136,20 +138,14 @@ impl Plan {
         self.service_at(vip).is_some_and(|service| service.tls.is_some())
     }
 
-    /// Address of the server that has a VIP's requests; None if it has no IP address.
-    pub(crate) fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
-        let service = self.service_at(vip)?;
+    /// Address of the server that has a listener's requests; None if it has no IP address.
+    pub(crate) fn server_of(&self, listener: &PoolListener) -> Option<SocketAddr> {
+        let service = self.service_at(listener.address)?;
         match service.tls.as_ref().map(|tls| &tls.server) {
-            None => Some(self.listener_at(vip)),
+            None => Some(listener.at),
             Some(Server::Tcp(address)) => Some(*address),
             Some(Server::Unix(_)) => None,
         }
-    }
-
-    /// Address of the listener that gets a VIP's connections: the agent's own at a service with TLS.
-    pub(crate) fn listener_at(&self, vip: SocketAddr) -> SocketAddr {
-        let is_plain = self.service_at(vip).is_some_and(|service| service.tls.is_none());
-        if is_plain { self.cluster.nodes[self.index].server_of(vip) } else { vip }
     }
 
     fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
@@ -158,9 +154,8 @@ impl Plan {
 
     /// The VIPs whose listener is elsewhere, and where.
     pub(crate) fn servers(&self) -> BTreeMap<SocketAddr, SocketAddr> {
-        let vips =
-            self.listeners.iter().map(|listener| (listener.address, self.listener_at(listener.address)));
-        vips.filter(|(vip, server)| vip != server).collect()
+        let elsewhere = self.listeners.iter().filter(|listener| listener.at != listener.address);
+        elsewhere.map(|listener| (listener.address, listener.at)).collect()
     }
 }
 
@@ -180,7 +175,10 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
             if let Action::Pool(pool) = route.action
                 && cluster.pools[pool].nodes.contains(&node)
             {
-                listeners.extend(service.listen.iter().map(|&address| PoolListener { pool, address }));
+                // The agent itself listens for a service with TLS.
+                let at = |vip| if service.tls.is_some() { vip } else { cluster.nodes[node].server_of(vip) };
+                let listener = |&vip| PoolListener { pool, address: vip, at: at(vip) };
+                listeners.extend(service.listen.iter().map(listener));
             }
         }
     }

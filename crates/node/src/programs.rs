@@ -161,14 +161,9 @@ impl<'obj> Programs<'obj> {
 
     /// Replaces the VIPs whose listener is elsewhere.
     pub(crate) fn set_servers(&self, servers: &BTreeMap<SocketAddr, SocketAddr>) -> Result<()> {
-        let map = &self.skeleton.maps.servers;
-        for (vip, server) in servers {
-            map.update(bytes_of(&endpoint(*vip)), bytes_of(&endpoint(*server)), MapFlags::ANY)
-                .doing(|| format!("add {vip} to the map servers"))?;
-        }
-        let is_gone = |key: &Vec<u8>| !servers.keys().any(|vip| bytes_of(&endpoint(*vip)) == key);
-        let gone: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
-        gone.iter().try_for_each(|key| map.delete(key).doing(|| "remove a VIP from the map servers"))
+        let bytes = |address: &SocketAddr| bytes_of(&endpoint(*address)).to_vec();
+        let wanted = servers.iter().map(|(vip, server)| (bytes(vip), bytes(server))).collect();
+        maps::replace(&self.skeleton.maps.servers, &wanted).doing(|| "write the map servers")
     }
 
     /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.
@@ -180,13 +175,8 @@ impl<'obj> Programs<'obj> {
 
     /// Replaces the cookie settings of the pools.
     pub(crate) fn set_sessions(&self, sessions: &BTreeMap<PoolKey, sb_persistence>) -> Result<()> {
-        let map = &self.skeleton.maps.persistence;
-        for (key, entry) in sessions {
-            map.update(key, bytes_of(entry), MapFlags::ANY).doing(|| "write the map persistence")?;
-        }
-        let is_gone = |key: &Vec<u8>| !sessions.keys().any(|other| key == other);
-        let gone: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
-        gone.iter().try_for_each(|key| map.delete(key).doing(|| "write the map persistence"))
+        let wanted = sessions.iter().map(|(key, entry)| (key.to_vec(), bytes_of(entry).to_vec())).collect();
+        maps::replace(&self.skeleton.maps.persistence, &wanted).doing(|| "write the map persistence")
     }
 
     /// The map of flows that this node has or has had.

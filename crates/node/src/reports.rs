@@ -195,7 +195,7 @@ impl Reporter {
         health: Option<Health>,
         draining: bool,
     ) -> Option<Report> {
-        let queue = self.queue(plan, listener);
+        let queue = self.queue(listener);
         let state = self.state(queue, health, draining)?;
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         Some(Report {
@@ -213,8 +213,8 @@ impl Reporter {
         })
     }
 
-    fn queue(&self, plan: &Plan, listener: &PoolListener) -> Option<Queue> {
-        queue_at(self.listeners.as_deref()?, plan.listener_at(listener.address))
+    fn queue(&self, listener: &PoolListener) -> Option<Queue> {
+        queue_at(self.listeners.as_deref()?, listener.at)
     }
 
     /// None while a health check has no result.
@@ -252,7 +252,7 @@ impl Reporter {
     /// The listeners as last measured.
     fn listeners(&self, plan: &Plan, checks: &Checks, draining: bool) -> Vec<ListenerStatus> {
         let status = |listener: &PoolListener| {
-            let queue = self.queue(plan, listener);
+            let queue = self.queue(listener);
             let state = self.state(queue, checks.of(listener), draining);
             ListenerStatus {
                 pool: plan.cluster.pools[listener.pool].name.clone(),

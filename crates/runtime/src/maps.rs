@@ -1,9 +1,10 @@
-//! Reading whole hash maps, many entries per system call.
+//! Reading whole hash maps, many entries per system call, and replacing what is in them.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapFlags};
 use nix::errno::Errno;
 
 /// Entries per system call, more than any bucket of a map has.
@@ -49,11 +50,20 @@ pub fn for_each(map: &impl MapCore, mut each: impl FnMut(&[u8], &[u8])) -> io::R
     }
 }
 
+/// Writes these entries, and then removes all others.
+pub fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs::Result<()> {
+    for (key, value) in wanted {
+        map.update(key, value, MapFlags::ANY)?;
+    }
+    let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
+    gone.iter().try_for_each(|key| map.delete(key))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use libbpf_rs::{MapFlags, MapHandle, MapType};
+    use libbpf_rs::{MapHandle, MapType};
 
     use super::*;
 

@@ -304,8 +304,8 @@ impl Program {
         let ports: HashMap<Vec<u8>, Vec<u8>> =
             vips.iter().map(|(key, vip)| (key.clone(), bytes_of(vip).to_vec())).collect();
         let addresses = vips.keys().map(|key| (key[..16].to_vec(), 1u32.to_ne_bytes().to_vec())).collect();
-        replace(&self.skel.maps.vips, &ports).doing(|| "set the VIPs")?;
-        replace(&self.skel.maps.vip_addresses, &addresses).doing(|| "set the VIPs' addresses")
+        maps::replace(&self.skel.maps.vips, &ports).doing(|| "set the VIPs")?;
+        maps::replace(&self.skel.maps.vip_addresses, &addresses).doing(|| "set the VIPs' addresses")
     }
 
     /// Gives access to the automaton's tables.
@@ -384,14 +384,6 @@ impl Program {
 fn sum(map: &impl MapCore, key: u32) -> u64 {
     let values = map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
     values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
-}
-
-fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs::Result<()> {
-    for (key, value) in wanted {
-        map.update(key, value, MapFlags::ANY)?;
-    }
-    let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
-    gone.iter().try_for_each(|key| map.delete(key))
 }
 
 /// Removes a pinned map of another layout, which belongs to another version of the program; its flows are lost.

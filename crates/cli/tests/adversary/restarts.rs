@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Cluster, Result, long};
 use crate::victims::Scene;
 
-/// Longer than agents wait for one another.
+/// Longer than agents wait for an answer of another one.
 const OUTAGE: Duration = Duration::from_secs(6);
 
 #[test]

@@ -126,7 +126,8 @@ fn several_opposite_results_change_the_health() {
 #[test]
 fn changes_are_signaled_and_known_servers_keep_their_health() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = |pool| PoolListener { pool, address: listener.local_addr().unwrap() };
+    let address = listener.local_addr().unwrap();
+    let at = |pool| PoolListener { pool, address, at: address };
     let wanted = |pool, settings| {
         let listener = at(pool);
         vec![CheckSpec { server: listener.address, listener, settings }]

@@ -19,8 +19,7 @@ impl Insurance {
     /// The fingerprint of all that has been sent of a response until now.
     pub(super) fn proof(&self, flow: &Flow, origin: u32) -> Option<Proof> {
         let of = self.read_fingerprint(flow).filter(|of| of.origin == origin)?;
-        let key = Key { k0: of.key.k0, k1: of.key.k1 };
-        Some(Proof { key, last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
+        Some(Proof { key: key_of(of.key), last: Running::of_parts(of.v, of.tail, of.len).fingerprint() })
     }
 
     /// Reads what the program may be writing.
@@ -58,7 +57,7 @@ impl Insurance {
     /// Has the program hear the fingerprints of another node's response.
     pub(super) fn await_fingerprints(&self, record: &Record) {
         let Record { flow, origin, proof: Some(Proof { key, .. }), .. } = record else { return };
-        let key = sb_key { k0: key.k0, k1: key.k1 };
+        let key = wire_key(*key);
         let has_begun = |of: sb_heard_fingerprint| of.origin == *origin && of.key == key;
         if self.heard(flow).is_some_and(has_begun) {
             return;
@@ -77,7 +76,7 @@ impl Insurance {
     fn note_heard(&self, flow: &Flow) {
         let Some(sb_heard_fingerprint { origin, key, len, value, .. }) = self.heard(flow) else { return };
         let mut estate = lock(&self.0.estate);
-        if estate.key(flow, origin) == Some(Key { k0: key.k0, k1: key.k1 }) {
+        if estate.key(flow, origin) == Some(key_of(key)) {
             estate.note(flow, origin, Fingerprint { len, value });
         }
     }
@@ -99,11 +98,19 @@ impl Insurance {
         end: u32,
     ) -> std::result::Result<(), Failure> {
         let (v, tail, len) = has.parts();
-        let key = sb_key { k0: key.k0, k1: key.k1 };
-        let state = sb_fingerprint { v, tail, len, check: check_of(v, tail, len), key, origin, end };
+        let (check, key) = (check_of(v, tail, len), wire_key(key));
+        let state = sb_fingerprint { v, tail, len, check, key, origin, end };
         let done = self.0.fingerprints.update(bytes_of(&wire(flow)), bytes_of(&state), MapFlags::ANY);
         done.map_err(|error| Failure::Here(io::Error::other(error)))
     }
+}
+
+fn key_of(key: sb_key) -> Key {
+    Key { k0: key.k0, k1: key.k1 }
+}
+
+fn wire_key(key: Key) -> sb_key {
+    sb_key { k0: key.k0, k1: key.k1 }
 }
 
 /// `sb_fingerprint.check`

@@ -474,7 +474,7 @@ impl Insurance {
         let insured = sb_insured { origin, bytes, ..Default::default() };
         let done = self.0.insured.update(bytes_of(&key), bytes_of(&insured), MapFlags::ANY);
         done.map_err(|error| Failure::Here(io::Error::other(error)))?;
-        let Some(owned) = self.owned(flow).filter(|owned| owned.origin == origin) else { return Ok(()) };
+        let Some(owned) = self.owned_from(flow, origin) else { return Ok(()) };
         if owned.sent == bytes {
             // Nothing follows by which the program could learn that.
             let idle = sb_owned { framing: Default::default(), responses: owned.requests, ..owned };
@@ -487,18 +487,17 @@ impl Insurance {
     /// Whether the connection with this origin is this node's.
     fn has(&self, flow: &Flow, origin: u32) -> bool {
         let is_open = |owned: sb_owned| owned.state != sb_ownership::SB_OWN_RELEASED as u8;
-        self.owned(flow).is_some_and(|owned| owned.origin == origin && is_open(owned))
+        self.owned_from(flow, origin).is_some_and(is_open)
     }
 
     /// Another node has gone on with a response of this one, which was taken for dead: its server is not heard any more.
     fn fall_silent(&self, flow: &Flow, origin: u32, generation: u32) {
-        let Some(owned) = self.owned(flow).filter(|owned| owned.origin == origin) else { return };
-        let taken = Generation::from_number(generation);
-        let is_open = owned.state == sb_ownership::SB_OWN_OPEN as u8;
-        if is_open && !taken.is_newer(Generation::from_number(owned.generation)) {
-            return;
-        }
-        if is_open {
+        let Some(owned) = self.owned_from(flow, origin) else { return };
+        if owned.state == sb_ownership::SB_OWN_OPEN as u8 {
+            let before = Generation::from_number(owned.generation);
+            if !Generation::from_number(generation).is_newer(before) {
+                return;
+            }
             self.mute(flow, sb_owned { generation, ..owned });
         }
         self.0.policies.lose(&(*flow, origin));
@@ -516,9 +515,8 @@ impl Insurance {
     /// yet.
     pub(crate) fn leave(&self) -> usize {
         self.0.policies.leave(|(flow, origin)| {
-            let owned = self.owned(flow).filter(|owned| owned.origin == *origin);
             let is_open = |owned: &sb_owned| owned.state == sb_ownership::SB_OWN_OPEN as u8;
-            owned.filter(is_open).is_some_and(|owned| self.mute(flow, owned))
+            self.owned_from(flow, *origin).filter(is_open).is_some_and(|owned| self.mute(flow, owned))
         });
         self.0.policies.left()
     }
@@ -551,6 +549,11 @@ impl Insurance {
     fn owned(&self, flow: &Flow) -> Option<sb_owned> {
         let value = self.0.owned.lookup(bytes_of(&wire(flow)), MapFlags::ANY).ok().flatten()?;
         read_from(&value)
+    }
+
+    /// The program's entry of the flow, if it is of the connection with this origin.
+    fn owned_from(&self, flow: &Flow, origin: u32) -> Option<sb_owned> {
+        self.owned(flow).filter(|owned| owned.origin == origin)
     }
 
     /// For the status page.

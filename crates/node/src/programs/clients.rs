@@ -1,7 +1,7 @@
 //! Maps for clients with a shim.
 
 use libbpf_rs::{MapCore, MapFlags};
-use switchback_runtime::{Doing, Result};
+use switchback_runtime::{Doing, Result, maps};
 use switchback_wire::bytes_of;
 
 use super::Programs;
@@ -15,16 +15,12 @@ impl Programs<'_> {
     }
 }
 
-pub(super) fn set(maps: &NodeMaps<'_>, clients: &Clients) -> Result<()> {
-    let (master, networks) = (&maps.client_master, &maps.clients);
+pub(super) fn set(of: &NodeMaps<'_>, clients: &Clients) -> Result<()> {
+    let (master, networks) = (&of.client_master, &of.clients);
     master
         .update(&0u32.to_ne_bytes(), bytes_of(&clients.master), MapFlags::ANY)
         .doing(|| "write the map client_master")?;
-    for network in &clients.networks {
-        let added = networks.update(bytes_of(network), &1u32.to_ne_bytes(), MapFlags::ANY);
-        added.doing(|| "write the map clients")?;
-    }
-    let is_gone = |key: &Vec<u8>| !clients.networks.iter().any(|network| bytes_of(network) == key);
-    let gone: Vec<Vec<u8>> = networks.keys().filter(is_gone).collect();
-    gone.iter().try_for_each(|key| networks.delete(key).doing(|| "write the map clients"))
+    let value = 1u32.to_ne_bytes().to_vec();
+    let wanted = clients.networks.iter().map(|network| (bytes_of(network).to_vec(), value.clone())).collect();
+    maps::replace(networks, &wanted).doing(|| "write the map clients")
 }
