@@ -209,14 +209,17 @@ fn node(status: &NodeStatus) -> String {
         ("STATE", Align::Left),
         ("QUEUE", Align::Right),
         ("LIMIT", Align::Right),
+        ("ADOPTION", Align::Left),
     ]);
     for listener in &status.listeners {
+        let adoption = (!listener.adoption.is_empty()).then_some(&listener.adoption);
         listeners.row([
             listener.pool.clone(),
             known(listener.address),
             listener.state.clone().into_owned(),
             known(listener.queue_len),
             known(listener.queue_limit),
+            known(adoption),
         ]);
     }
     text += &format!("\n{}", listeners.render(0));
@@ -401,7 +404,7 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
             "vips": ["192.0.2.100"], "flows": 1, "draining": true, "in_flight": 3, "cpu": 0.254,
             "first_byte_us": 4050, "switches": ["192.0.2.10"],
             "listeners": [{"pool": "web", "address": "192.0.2.100:80", "state": "unhealthy", "queue_len": 2,
-                           "queue_limit": 511}],
+                           "queue_limit": 511, "adoption": "kernel"}],
             "health": [{"pool": "web", "address": "192.0.2.100:80", "check": "GET /", "state": "down",
                         "since_s": 61, "last_error": "the answer has status 503"}],
             "resume": {"insured": 9, "under_way": 2, "uninsured": {"length": 4, "no_heir": 1}, "kept": 3, "resumed": 5},
@@ -413,8 +416,8 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
              requests in flight 3, first byte after 4.050 ms, CPU 25%\n\
              long responses insured 9, under way 2, not insured: length 4, no_heir 1\n\
              of other nodes kept 3, resumed 5, not resumed: 0\n\n\
-             POOL  LISTENER        STATE      QUEUE  LIMIT\n\
-             web   192.0.2.100:80  unhealthy      2    511\n\n\
+             POOL  LISTENER        STATE      QUEUE  LIMIT  ADOPTION\n\
+             web   192.0.2.100:80  unhealthy      2    511  kernel\n\n\
              POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
              web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
              counters that are not zero\n  7  adopted  flows adopted\n"

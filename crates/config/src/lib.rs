@@ -56,7 +56,7 @@ pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
 pub use limits::{Caps, Limits, TlsLimits};
 pub use network::{MAX_NETWORKS, Network};
-pub use node::{MAX_NODES, Node, WEIGHTS};
+pub use node::{Adoption, MAX_NODES, Node, WEIGHTS};
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
 pub use pool::{Balance, Delegate, Pool, Resume};
 pub use redirect::{Redirect, Scheme};

@@ -33,11 +33,38 @@ pub struct Node {
     /// Where its servers listen for services without TLS, at most one of each IP version. At VIPs of the other one they listen
     /// themselves.
     pub servers: Vec<SocketAddr>,
+    /// How its servers get the connections that it adopts.
+    pub adoption: Adoption,
+}
+
+/// How a node gives an adopted connection to the listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// By the kernel where kernel and listener allow that, else by replay.
+    Auto,
+    /// The kernel makes the socket (`bpf_sk_assign_tcp_reqsk()`, Linux 6.9).
+    Kernel,
+    /// The node replays the handshake with the listener, and translates sequence numbers and timestamps.
+    Replay,
+}
+
+impl Adoption {
+    /// Each of them, in the order in which messages list them.
+    pub const ALL: [Adoption; 3] = [Adoption::Auto, Adoption::Kernel, Adoption::Replay];
+
+    /// The name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Adoption::Auto => "auto",
+            Adoption::Kernel => "kernel",
+            Adoption::Replay => "replay",
+        }
+    }
 }
 
 impl Node {
     /// Each key of `[[node]]` except `name` in words.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 7] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 8] {
         [
             ("address", self.address.to_string()),
             ("weight", self.weight.to_string()),
@@ -47,6 +74,7 @@ impl Node {
             ("hidden", self.hidden.to_string()),
             ("tunnel", self.tunnel.to_string()),
             ("server", self.servers_in_words()),
+            ("adoption", self.adoption.name().to_owned()),
         ]
     }
 

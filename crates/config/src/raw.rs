@@ -13,9 +13,9 @@ use crate::limits::{size, time};
 use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
 use crate::{
-    Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES,
-    Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log,
-    health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
+    Adoption, Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES,
+    MAX_SWITCHES, Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS,
+    access_log, health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, Spanned, Texts};
@@ -255,6 +255,12 @@ pub(crate) struct Node {
     ))]
     #[schemars(transform = shape::absent("at the VIP, on its port"))]
     pub server: Option<Spanned<Texts>>,
+    /// How its servers get the connections that it adopts. `"kernel"`: the kernel makes the socket, which takes Linux 6.9 and a
+    /// listener without MPTCP. `"replay"`: the node replays the handshake with the listener, and translates sequence numbers
+    /// and timestamps in both directions. `"auto"`: by the kernel where that is possible, else by replay.
+    #[schemars(transform = shape::one_of(Adoption::ALL.map(Adoption::name)))]
+    #[schemars(extend("default" = Adoption::Auto.name()))]
+    pub adoption: Option<Spanned<String>>,
 }
 
 /// Nodes that serve the same requests, and how one of them is chosen.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
-    AccessLog, Action, Balance, Caps, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, LogFormat,
-    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Resume, Route, Scheme, TlsLimits, parse,
+    AccessLog, Action, Adoption, Balance, Caps, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits,
+    LogFormat, LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Resume, Route, Scheme, TlsLimits, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -38,6 +38,7 @@ fn what_the_good_file_means() {
                 hidden: false,
                 tunnel: false,
                 servers: Vec::new(),
+                adoption: Adoption::Auto,
             },
             Node {
                 name: "n2".into(),
@@ -48,6 +49,7 @@ fn what_the_good_file_means() {
                 hidden: false,
                 tunnel: false,
                 servers: Vec::new(),
+                adoption: Adoption::Auto,
             },
         ]
     );

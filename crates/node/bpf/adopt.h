@@ -27,6 +27,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "generation.h"
 #include "handoff.h"
 #include "insert.h"
@@ -38,35 +39,12 @@
 #include "packet.h"
 #include "queue.h"
 #include "received.h"
+#include "replay.h"
 #include "resume.h"
 #include "second.h"
 #include "session.h"
 #include "socket.h"
 #include "tcx.h"
-
-/* Smallest MSS that the kernel accepts for an adopted IPv4 connection, in bytes. */
-#define SMALLEST_MSS 536
-
-/* Reads the timestamps of the client's packet, from which the kernel goes on. */
-static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
-{
-        struct sb_option_walk walk = {};
-        __u32 len = (__u32)h->tcp_len - sizeof(struct tcphdr);
-        __u32 start = sizeof(struct ethhdr) + h->inner_len + sizeof(struct tcphdr);
-
-        if (len > SB_TCPOPT_SPACE)
-                return;
-        /*
-         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
-         */
-        asm volatile("" : "+r"(len));
-        if (len == 0 || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
-                return;
-        walk.len = len;
-        sb_parse_tcp_options(&walk);
-        h->tsval = walk.found.tsval;
-        h->tsecr = walk.found.tsecr;
-}
 
 /*
  * Hides from the kernel what the client echoes (tcp_ack_update_rtt()): the new socket's clock goes on from there, so
@@ -85,13 +63,12 @@ static __always_inline void hide_echo(struct __sk_buff *skb, const struct handof
 /* Gives the decapsulated packet to the listener, by bpf_sk_assign_tcp_reqsk() of Linux 6.9. */
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
-        __u32 mss = bpf_ntohs(h->option.payload.flow.mss), tunnel = tunnel_len(h->flow.client);
         __u8 settled = h->option.payload.flow.options;
         struct bpf_tcp_req_attrs attrs = {
             .rcv_tsval = h->tsval,
             /* The time at which the socket's clock begins. The packet's own TSecr is a round trip earlier. */
             .rcv_tsecr = h->tsecr + sb_round_trip_ms(settled),
-            .mss = mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss,
+            .mss = mss_towards(h),
             .snd_wscale = h->option.payload.flow.wscale >> 4,
             .rcv_wscale = h->option.payload.flow.wscale & 15,
             .wscale_ok = !!(settled & SB_SYN_WSCALE),
@@ -149,12 +126,44 @@ static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *
         hook(skb, h, flow);
         if (come_again(skb, SKB_MARK_BEHIND))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return deliver(skb, h);
+        return deliver(skb, h, flow);
 }
 
-/* Adopts the flow in the place that an earlier packet has reserved in the accept queue, or in a new one. */
-static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
-                                 const struct socket_facts *listener)
+/* Gives the request to the listener, which makes a socket for it. A clone finds out whether it has. */
+static __always_inline int make_socket(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow)
+{
+        if (come_again(skb, SKB_MARK_CONFIRMED)) {
+                forget(h, flow);
+                return drop(SB_NODE_DROP_MALFORMED);
+        }
+        if (begin_session(skb, h, flow) < 0)
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (is_resumption(h))
+                begin_resumed(flow, h);
+        if (decapsulate(skb, h) || (flow->hooked == SB_HOOK_WANTED &&
+                                    cut_to_handshake(skb, h, flow->masquerade.stage != SB_REPLAY_NONE)))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (h->option.payload.flow.options & SB_SYN_TSTAMP)
+                read_timestamps(skb, h);
+        flow->latest = h->tsval;
+        /* If the kernel refuses, the clone finds no socket and answers REFUSED. */
+        if (flow->masquerade.stage)
+                return end_replay(skb, h, flow) ? TCX_DROP : TCX_PASS;
+        if (h->option.payload.flow.options & SB_SYN_TSTAMP &&
+            !sb_round_trip_ms(h->option.payload.flow.options))
+                hide_echo(skb, h);
+        return assign(skb, h) ? TCX_DROP : TCX_PASS;
+}
+
+/* take_place(): the listener gets the flow. */
+#define PLACE_TAKEN -1
+
+/*
+ * Makes the entry of the flow, in the place that an earlier packet has reserved in the accept queue, or in a new one. A
+ * flow for which there is none is declined.
+ */
+static __always_inline int take_place(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
+                                      const struct socket_facts *listener)
 {
         __u8 held = flow && flow->state == SB_OWN_ADOPTING ? flow->slot : 0;
         __u8 slot = held ? held : listener->slot;
@@ -173,35 +182,16 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 return handled;
         }
         own(h, flow, taken, listener->backlog_limit, slot);
-        if (come_again(skb, SKB_MARK_CONFIRMED)) {
-                flow = bpf_map_lookup_elem(&owned, &h->flow);
-                if (flow)
-                        forget(h, flow);
-                return drop(SB_NODE_DROP_MALFORMED);
-        }
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
-        if (flow && begin_session(skb, h, flow) < 0)
-                return drop(SB_NODE_DROP_MALFORMED);
-        if (is_resumption(h))
-                begin_resumed(flow, h);
-        if (decapsulate(skb, h))
-                return drop(SB_NODE_DROP_MALFORMED);
-        if (flow && flow->hooked == SB_HOOK_WANTED && cut_to_handshake(skb, h))
-                return drop(SB_NODE_DROP_MALFORMED);
-        if (h->option.payload.flow.options & SB_SYN_TSTAMP) {
-                read_timestamps(skb, h);
-                if (!sb_round_trip_ms(h->option.payload.flow.options))
-                        hide_echo(skb, h);
-        }
-        if (flow)
-                flow->latest = h->tsval;
-        /* If the kernel refuses, the clone finds no socket and answers REFUSED. */
-        return assign(skb, h) ? TCX_DROP : TCX_PASS;
+        return PLACE_TAKEN;
 }
 
 enum adoption {
-        /* The listener gets the packet, if its accept queue has room. */
+        /* The listener gets the flow, if its accept queue has room. */
         ADOPT_MAKE,
+        /* The listener gets a SYN. */
+        ADOPT_SYN,
+        /* The listener gets the request, and makes a socket. */
+        ADOPT_SOCKET,
         /* A RST removes the socket of the 4-tuple, and a clone of the packet comes in behind it. */
         ADOPT_CURE,
         /* A clone comes in behind the adoption of another connection. */
@@ -233,7 +223,7 @@ enum adoption {
 /* Whether the packet is a clone that finds the outcome of the adoption. */
 static __always_inline int asks_outcome(__u32 skb_mark)
 {
-        return skb_mark == SKB_MARK_CONFIRMED || skb_mark == SKB_MARK_BEHIND;
+        return skb_mark == SKB_MARK_CONFIRMED || skb_mark == SKB_MARK_REPLAY || is_behind(skb_mark);
 }
 
 /*
@@ -242,12 +232,19 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  * of our connection with the entry's `next`, unless the flow has been released.
  *
  *   mark            entry                   packet               socket     action
+ *   REPLAY          ours, replaying: SYN    any                  -          SYN
+ *                   answered once
+ *   REPLAY          ours, replaying: SYN    any                  -          SOCKET
+ *                   sent again
+ *   REPLAY          ours, replaying         any                  -          FAILED
+ *   REPLAY          any                     any                  -          IGNORE
  *   CONFIRMED       ours, adopting          any                  -          FAILED
  *   CONFIRMED       ours, waits for data    any                  -          DELIVER
  *   CONFIRMED       any                     any                  -          ANSWER
- *   BEHIND          none, another           any                  -          IGNORE
- *   BEHIND          ours, adopting          any                  -          FAILED
- *   BEHIND          ours                    any                  -          ANSWER
+ *   BEHIND FARTHER  none, another           any                  -          IGNORE
+ *   BEHIND          ours, replaying         any                  -          BEHIND
+ *   BEHIND FARTHER  ours, adopting          any                  -          FAILED
+ *   BEHIND FARTHER  ours                    any                  -          ANSWER
  *   0 AFTER CURED   none, another           of a connection      any        OVER
  *                                           that is over
  *   0               another, adopting       any                  any        AFTER
@@ -285,9 +282,18 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
         const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.payload.flow.next) - flow->next) : 0;
         int copy;
 
-        if (asks_outcome(skb_mark)) {
-                if (skb_mark == SKB_MARK_BEHIND && !ours)
+        if (skb_mark == SKB_MARK_REPLAY) {
+                if (!ours || !is_replaying(flow))
                         return ADOPT_IGNORE;
+                if (flow->masquerade.stage == SB_REPLAY_ANSWERED)
+                        return ADOPT_SYN;
+                return flow->masquerade.stage == SB_REPLAY_AGAIN ? ADOPT_SOCKET : ADOPT_FAILED;
+        }
+        if (asks_outcome(skb_mark)) {
+                if (is_behind(skb_mark) && !ours)
+                        return ADOPT_IGNORE;
+                if (skb_mark == SKB_MARK_BEHIND && ours && is_replaying(flow))
+                        return ADOPT_BEHIND;
                 if (ours && flow->state == SB_OWN_ADOPTING)
                         return ADOPT_FAILED;
                 if (skb_mark == SKB_MARK_CONFIRMED && ours && flow->hooked == SB_HOOK_WANTED)
@@ -390,9 +396,13 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         }
 }
 
-static __always_inline void on_new_socket(struct __sk_buff *skb, const struct handoff *h)
+static __always_inline void on_new_socket(struct __sk_buff *skb, const struct handoff *h,
+                                          const struct sb_owned *flow)
 {
         count(SB_NODE_ADOPTED);
+        if (flow && flow->masquerade.stage)
+                count(SB_NODE_REPLAYED);
+        keep_masquerade(skb, h, flow);
         if (is_resumption(h))
                 count(SB_NODE_RESUMED);
         keep_request(skb, h);
@@ -421,25 +431,36 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 if (skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED) &&
                     !(ours && was_passed_on(flow, h)))
                         barred = is_barred(ours ? flow : NULL, h);
-                read_socket(skb, h, &socket);
+                read_socket(skb, h, flow, &socket);
                 /* The agent listens, whether the server does or not. */
                 if (socket.kind == SOCKET_NONE && is_resumption(h)) {
                         socket.kind = SOCKET_LISTENER;
                         socket.slot = 1;
                 }
         }
+        if (skb_mark == SKB_MARK_REPLAY && is_owned(flow, h) && flow->masquerade.stage == SB_REPLAY_SYN)
+                read_request(skb, h, flow);
         adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);
         if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
-                on_new_socket(skb, h);
+                on_new_socket(skb, h, flow);
+        if (adoption == ADOPT_MAKE) {
+                over = take_place(skb, h, flow, &socket);
+                if (over != PLACE_TAKEN)
+                        return over;
+                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                adoption = is_replayed(&socket) ? ADOPT_SYN : ADOPT_SOCKET;
+        }
         switch (adoption) {
-        case ADOPT_MAKE:
-                return adopt(skb, h, flow, &socket);
+        case ADOPT_SYN:
+                return flow ? send_syn(skb, h, flow) : drop(SB_NODE_DROP_MALFORMED);
+        case ADOPT_SOCKET:
+                return flow ? make_socket(skb, h, flow) : drop(SB_NODE_DROP_MALFORMED);
         case ADOPT_CURE:
                 return cure(skb, h, flow, socket.rcv_nxt);
         case ADOPT_AFTER:
                 return come_again(skb, SKB_MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         case ADOPT_BEHIND:
-                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_behind(skb, skb_mark);
         case ADOPT_DELIVER:
                 return flow ? deliver_first(skb, h, flow) : TCX_DROP;
         case ADOPT_ANSWER:
@@ -448,6 +469,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 count(SB_NODE_REPEATED);
                 return answer_adopted(h, NULL);
         case ADOPT_FAILED:
+                if (flow && is_replaying(flow))
+                        return fail_replay(skb, h, flow);
                 if (flow)
                         forget(h, flow);
                 return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
@@ -465,6 +488,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 return refuse(h, SB_REASON_OUTDATED, SB_NODE_OUTDATED);
         case ADOPT_STALE:
                 return drop(SB_NODE_DROP_STALE);
+        case ADOPT_MAKE:
         case ADOPT_IGNORE:
                 break;
         }

@@ -9,12 +9,18 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "counters.h"
+#include "maps.h"
+#include "tcx.h"
+
 #define SKB_MARK_CURED     0x5b000001
 #define SKB_MARK_CONFIRMED 0x5b000002
 #define SKB_MARK_BEHIND    0x5b000003
 #define SKB_MARK_AFTER     0x5b000004
 #define SKB_MARK_INTRODUCE 0x5b000005 /* becomes the introduction to its client */
 #define SKB_MARK_HEARD     0x5b000006 /* becomes HEARD */
+#define SKB_MARK_REPLAY    0x5b000007 /* goes on with the handshake that its adoption replays */
+#define SKB_MARK_FARTHER   0x5b000008 /* BEHIND once more, because that handshake was not over */
 
 /*
  * Queues a clone of the handoff packet behind it. Not inlined: the compiler would share pointer arithmetic on
@@ -28,6 +34,20 @@ static __noinline int come_again(struct __sk_buff *skb, __u32 skb_mark)
         err = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
         skb->mark = 0;
         return err;
+}
+
+/* Whether the clone has waited for an adoption to be over. */
+static __always_inline int is_behind(__u32 skb_mark)
+{
+        return skb_mark == SKB_MARK_BEHIND || skb_mark == SKB_MARK_FARTHER;
+}
+
+/* Queues a clone of a packet that meets an adoption under way. A replayed handshake takes two turns. */
+static __always_inline int come_behind(struct __sk_buff *skb, __u32 skb_mark)
+{
+        if (come_again(skb, skb_mark == SKB_MARK_BEHIND ? SKB_MARK_FARTHER : SKB_MARK_BEHIND))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return TCX_DROP;
 }
 
 #endif

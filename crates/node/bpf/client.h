@@ -23,6 +23,7 @@
 #include "again.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "direct.h"
 #include "facts.h"
 #include "flow.h"
@@ -214,7 +215,8 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
         if (store_introduction(skb, h, &packet))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_INTRODUCED);
-        skb->mark = 0;
+        /* Egress leaves its numbers alone: they are those that the client knows. */
+        skb->mark = SKB_MARK_INTRODUCE;
         return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 }
 
@@ -271,11 +273,11 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         if (skb_mark == SKB_MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        read_socket(skb, h, &facts);
+        read_socket(skb, h, flow, &facts);
         /* A socket in TIME_WAIT answers for itself. */
         if (!flow && facts.kind == SOCKET_TIME_WAIT) {
                 count(SB_NODE_DIRECT);
-                return deliver(skb, h);
+                return deliver(skb, h, NULL);
         }
         if (!flow || flow->state != SB_OWN_OPEN || facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
@@ -285,7 +287,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         if (h->option.flags & SB_DIRECT_ASK && come_again(skb, SKB_MARK_HEARD))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_DIRECT);
-        return deliver(skb, h);
+        return deliver(skb, h, flow);
 }
 
 /* Length of the headers of a tunnel to the client, in bytes; 0 if packets to it go in none. */
@@ -300,6 +302,17 @@ static __noinline __u32 tunnel_len(const __u8 client[16])
         if (!master || !s || !master->tunnel || !may_know_us(client, s))
                 return 0;
         return sizeof(struct sb_shim) + (sb_is_v4(client) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+}
+
+/* Smallest MSS that the kernel accepts for an adopted IPv4 connection, in bytes. */
+#define SMALLEST_MSS 536
+
+/* The MSS of the flow's client, less what a tunnel to it takes. */
+static __always_inline __u16 mss_towards(const struct handoff *h)
+{
+        __u32 mss = bpf_ntohs(h->option.payload.flow.mss), tunnel = tunnel_len(h->flow.client);
+
+        return mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss;
 }
 
 /* Puts a packet that leaves from a VIP into a tunnel, if its client needs one. */

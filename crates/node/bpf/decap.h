@@ -40,14 +40,6 @@ static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h
         return 0;
 }
 
-/* Takes the packet off its tunnel, for the kernel. */
-static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *h)
-{
-        if (decapsulate(skb, h))
-                return drop(SB_NODE_DROP_MALFORMED);
-        return TCX_PASS;
-}
-
 /* Writes a word of the TCP header at offset `tcp`, and corrects the checksum. */
 static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
 {
@@ -57,48 +49,75 @@ static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be
         return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
 }
 
-/*
- * Turns the packet into a RST that ends a socket of this node, without a packet to the client. The sequence
- * number is exactly what the socket expects (RFC 5961 section 3.2).
- */
-static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff *h, __u32 rcv_nxt)
+/* Cuts the decapsulated packet behind a TCP header of `len` bytes, which the caller writes. */
+static __noinline int cut(struct __sk_buff *skb, const struct handoff *h, __u32 len)
 {
-        __u32 start = sizeof(struct ethhdr) + h->inner_len;
         void *data, *end;
-        struct tcphdr *tcp;
 
-        if (decapsulate(skb, h) || bpf_skb_change_tail(skb, start + sizeof(*tcp), 0))
-                return drop(SB_NODE_DROP_MALFORMED);
+        if (bpf_skb_change_tail(skb, sizeof(struct ethhdr) + h->inner_len + len, 0))
+                return -1;
         data = (void *)(long)skb->data;
         end = (void *)(long)skb->data_end;
         if (h->inner_len == sizeof(struct iphdr)) {
                 struct iphdr *ip = data + sizeof(struct ethhdr);
 
                 if ((void *)(ip + 1) > end)
-                        return drop(SB_NODE_DROP_MALFORMED);
-                ip->tot_len = bpf_htons(sizeof(*ip) + sizeof(*tcp));
+                        return -1;
+                ip->tot_len = bpf_htons(sizeof(*ip) + len);
                 ip->check = 0;
                 ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
         } else {
                 struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 
                 if ((void *)(ip + 1) > end)
-                        return drop(SB_NODE_DROP_MALFORMED);
-                ip->payload_len = bpf_htons(sizeof(*tcp));
+                        return -1;
+                ip->payload_len = bpf_htons(len);
         }
-        tcp = sb_at(data, start);
-        if ((void *)(tcp + 1) > end)
+        return 0;
+}
+
+/* Clears the ECN field of the decapsulated packet, RFC 3168 section 5. */
+static __noinline int clear_ecn(struct __sk_buff *skb, const struct handoff *h)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+        if (h->inner_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = data + sizeof(struct ethhdr);
+
+                if ((void *)(ip + 1) > end)
+                        return -1;
+                ip->tos &= ~3;
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+
+                if ((void *)(ip + 1) > end)
+                        return -1;
+                ip->flow_lbl[0] &= ~0x30;
+        }
+        return 0;
+}
+
+/*
+ * Turns the packet into a RST that ends a socket of this node, without a packet to the client. The sequence
+ * number is exactly what the socket expects (RFC 5961 section 3.2).
+ */
+static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff *h, __u32 rcv_nxt)
+{
+        struct tcphdr tcp = {
+            .source = h->flow.client_port,
+            .dest = h->flow.vip_port,
+            .seq = bpf_htonl(rcv_nxt),
+            .doff = sizeof(tcp) / 4,
+            .rst = 1,
+        };
+
+        tcp.check =
+            sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, sizeof(tcp)) + sb_sum(&tcp, sizeof(tcp) / 2));
+        if (decapsulate(skb, h) || cut(skb, h, sizeof(tcp)) ||
+            bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &tcp, sizeof(tcp), 0))
                 return drop(SB_NODE_DROP_MALFORMED);
-        __builtin_memset(tcp, 0, sizeof(*tcp));
-        tcp->source = h->flow.client_port;
-        tcp->dest = h->flow.vip_port;
-        tcp->seq = bpf_htonl(rcv_nxt);
-        tcp->ack_seq = bpf_htonl(h->ack);
-        tcp->doff = sizeof(*tcp) / 4;
-        tcp->rst = 1;
-        tcp->ack = 1;
-        tcp->check =
-            sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, sizeof(*tcp)) + sb_sum(tcp, sizeof(*tcp) / 2));
         return TCX_PASS;
 }
 

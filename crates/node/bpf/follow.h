@@ -182,7 +182,7 @@ struct tcp_numbers {
         __u8 flags;
 };
 
-/* Sequence numbers of the socket that sends the packet. */
+/* Sequence numbers of the socket that sends the packet, as its client knows them. */
 struct sender {
         __u32 snd_una;
         __u32 write_seq;
@@ -192,8 +192,8 @@ struct sender {
  * Reads the sender. Without a socket returns 0, with numbers that say: nothing is acknowledged, and more may
  * follow.
  */
-static __always_inline int read_sender(struct __sk_buff *skb, const struct data_place *data,
-                                       struct sender *sender)
+static __always_inline int read_sender(struct __sk_buff *skb, const struct sb_owned *flow,
+                                       const struct data_place *data, struct sender *sender)
 {
         struct bpf_sock *sk = skb->sk;
         struct tcp_sock *tcp;
@@ -205,8 +205,8 @@ static __always_inline int read_sender(struct __sk_buff *skb, const struct data_
         tcp = (void *)bpf_skc_to_tcp_sock(sk);
         if (!tcp)
                 return 0;
-        sender->snd_una = tcp->snd_una;
-        sender->write_seq = tcp->write_seq;
+        sender->snd_una = tcp->snd_una + flow->masquerade.seq;
+        sender->write_seq = tcp->write_seq + flow->masquerade.seq;
         return 1;
 }
 
@@ -247,7 +247,7 @@ static __always_inline int on_gap(struct __sk_buff *skb, struct sb_owned *flow, 
 {
         struct sender sender;
 
-        if (read_sender(skb, data, &sender) && (__s32)(sender.snd_una - flow->followed) <= 0)
+        if (read_sender(skb, flow, data, &sender) && (__s32)(sender.snd_una - flow->followed) <= 0)
                 return drop(SB_NODE_DROP_OVERTAKING);
         lose_track(&flow->framing, flow);
         return TCX_NEXT;
@@ -311,7 +311,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         if (flow->insure & SB_INSURE_FINGERPRINTED)
                 fingerprint(skb, flow, key, data, seen);
         if (p) {
-                read_sender(skb, data, &sender);
+                read_sender(skb, flow, data, &sender);
                 walk.framing.name_len = p->name_len;
                 __builtin_memcpy(walk.framing.name, p->name, sizeof(p->name));
         }

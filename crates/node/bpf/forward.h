@@ -15,6 +15,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "facts.h"
 #include "framing.h"
 #include "generation.h"
@@ -29,6 +30,7 @@
 #include "ownership.h"
 #include "packet.h"
 #include "received.h"
+#include "replay.h"
 #include "resume.h"
 #include "session.h"
 #include "socket.h"
@@ -38,8 +40,9 @@
  * Creates the entry of a flow again that has a socket here but was evicted from `owned`. Its responses cannot
  * be followed.
  */
-static __noinline int remember_again(const struct handoff *h)
+static __noinline int remember_again(struct __sk_buff *skb, const struct handoff *h)
 {
+        struct sb_masquerade *m;
         struct sb_owned *flow;
 
         if (own(h, NULL, 0, 0, 0))
@@ -51,6 +54,9 @@ static __noinline int remember_again(const struct handoff *h)
         flow->framing.state = SB_FRAMING_LOST;
         flow->cookies.request.state = SB_FRAMING_LOST;
         flow->state = SB_OWN_OPEN;
+        m = find_masquerade(skb, h);
+        if (m)
+                flow->masquerade = *m;
         count(SB_NODE_REMEMBERED);
         return 0;
 }
@@ -76,31 +82,29 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
                                       const struct socket_facts *facts)
 {
         const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
+        int timed = is_owned(flow, h) && facts->kind == SOCKET_LIVE && !(h->tcp_flags & SB_TCP_RST);
         struct tcp_with_timestamps header;
         __u32 tsval, ack = h->ack;
 
-        if (!facts || decapsulate(skb, h))
+        if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (flow && h->tcp_flags & SB_TCP_RST)
-                flow = NULL;
-        if (flow && h->payload && is_before(ack, facts->snd_una))
+        if (timed && h->payload && is_before(ack, facts->snd_una))
                 ack = facts->snd_una;
-        if (flow && is_resumed(flow) && is_before(facts->snd_nxt, ack))
+        if (timed && is_resumed(flow) && is_before(facts->snd_nxt, ack))
                 ack = facts->snd_nxt;
         write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(ack));
-        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.kinds != SB_TCPOPT_TSTAMP_ALIGNED)
-                return TCX_PASS;
-        if ((h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD)) == SB_HANDOVER_AHEAD)
-                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
-        if (!flow)
-                return TCX_PASS;
-        tsval = bpf_ntohl(header.tsval);
-        if (!flow->latest || !is_before(tsval, flow->latest))
-                flow->latest = tsval;
-        else if (h->payload && flow->latest - tsval < LATE_MAX)
-                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsval), header.tsval,
-                          bpf_htonl(flow->latest));
-        return TCX_PASS;
+        if (!bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) &&
+            header.kinds == SB_TCPOPT_TSTAMP_ALIGNED) {
+                if ((h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD)) == SB_HANDOVER_AHEAD)
+                        write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
+                tsval = bpf_ntohl(header.tsval);
+                if (timed && (!flow->latest || !is_before(tsval, flow->latest)))
+                        flow->latest = tsval;
+                else if (timed && h->payload && flow->latest - tsval < LATE_MAX)
+                        write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsval), header.tsval,
+                                  bpf_htonl(flow->latest));
+        }
+        return translate(skb, h, flow) ? drop(SB_NODE_DROP_MALFORMED) : TCX_PASS;
 }
 
 /*
@@ -167,9 +171,10 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         /* The request's first packet has arrived in the same batch, and has not reached its socket. */
-        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && skb_mark != SKB_MARK_BEHIND)
-                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
-        read_socket(skb, h, &facts);
+        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING &&
+            (!is_behind(skb_mark) || (skb_mark == SKB_MARK_BEHIND && is_replaying(flow))))
+                return come_behind(skb, skb_mark);
+        read_socket(skb, h, flow, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
                 /* Its client sends again what it has sent meanwhile, when the response goes on elsewhere. */
@@ -196,7 +201,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
                 return return_outdated(h, flow);
         if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
-            facts.rcv_nxt == h->seq && !remember_again(h)) {
+            facts.rcv_nxt == h->seq && !remember_again(skb, h)) {
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
                 if (flow)
                         flow->answered = facts.write_seq;
@@ -226,8 +231,6 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         if (h->option.flags & SB_HANDOVER_REQUEST && is_owned(flow, h) && meet(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORWARDED);
-        if (!is_owned(flow, h) || facts.kind != SOCKET_LIVE)
-                flow = NULL;
         return deliver_in_time(skb, h, flow, &facts);
 }
 
@@ -246,12 +249,11 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
                 return return_outdated(h, flow);
-        read_socket(skb, h, &facts);
+        read_socket(skb, h, flow, &facts);
         /* Data may have arrived in the same batch, and not have reached the socket. */
-        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&
-            skb_mark != SKB_MARK_BEHIND &&
+        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 && !is_behind(skb_mark) &&
             (facts.kind != SOCKET_LIVE || is_before(facts.rcv_nxt, flow->passed)))
-                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_behind(skb, skb_mark);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
                 set_answer(h, SB_OP_CONFIRMED, SB_REASON_NONE);

@@ -24,6 +24,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "counters.h"
+#include "decap.h"
 #include "flow.h"
 #include "framing.h"
 #include "kernel.h"
@@ -92,42 +93,25 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         flow->hooked = SB_HOOK_NONE;
 }
 
-/* Cuts the packet to the ACK of a handshake, without data: it only makes a socket. */
-static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct handoff *h)
+/*
+ * Cuts the packet to the ACK of a handshake with `data` bytes, none or one: it only makes a socket. A listener that
+ * defers connections until their data comes (TCP_DEFER_ACCEPT) ignores the ACK of a real handshake without.
+ */
+static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct handoff *h, __u32 data)
 {
         const __u32 flags_at = 13, check_at = offsetof(struct tcphdr, check) / 2;
         __u32 start = sizeof(struct ethhdr) + h->inner_len, len = h->tcp_len;
-        __u16 header[30] = {};
-        void *data, *end;
+        __u16 header[30] = {}, first = 0;
 
-        if (bpf_skb_change_tail(skb, start + len, 0))
-                return -1;
-        if (len < sizeof(struct tcphdr) || len > sizeof(header) ||
-            bpf_skb_load_bytes(skb, start, header, len))
+        if (len < sizeof(struct tcphdr) || len > sizeof(header) || cut(skb, h, len + data) ||
+            bpf_skb_load_bytes(skb, start, header, len) ||
+            (data && bpf_skb_load_bytes(skb, start + len, &first, 1)))
                 return -1;
         ((__u8 *)header)[flags_at] = SB_TCP_ACK;
         header[check_at] = 0;
-        header[check_at] = sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, len) + sb_sum(header, 30));
-        if (bpf_skb_store_bytes(skb, start, header, len, 0))
-                return -1;
-        data = (void *)(long)skb->data;
-        end = (void *)(long)skb->data_end;
-        if (h->inner_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = data + sizeof(struct ethhdr);
-
-                if ((void *)(ip + 1) > end)
-                        return -1;
-                ip->tot_len = bpf_htons(sizeof(*ip) + len);
-                ip->check = 0;
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = data + sizeof(struct ethhdr);
-
-                if ((void *)(ip + 1) > end)
-                        return -1;
-                ip->payload_len = bpf_htons(len);
-        }
-        return 0;
+        header[check_at] =
+            sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, len + data) + sb_sum(header, 30) + first);
+        return bpf_skb_store_bytes(skb, start, header, len, 0);
 }
 
 /* Whether everything written on the flow is complete responses, and a request is open. */
@@ -138,7 +122,7 @@ static __always_inline int is_response_next(struct sk_msg_md *msg, const struct 
 
         /* A head follows an interim response. */
         return tcp && (state == SB_FRAMING_NONE || state == SB_FRAMING_HEAD) && unanswered(flow) &&
-               flow->followed == tcp->write_seq;
+               flow->followed == tcp->write_seq + flow->masquerade.seq;
 }
 
 /*

@@ -171,7 +171,7 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
                 flow->insure |= SB_INSURE_NEVER;
                 return 0;
         }
-        unacknowledged = flow->followed - tcp->snd_una;
+        unacknowledged = flow->followed - (tcp->snd_una + flow->masquerade.seq);
         if (flow->sent < (__u64)flow->head_bytes + unacknowledged)
                 return 0;
         report = bpf_ringbuf_reserve(&insurable, sizeof(*report), 0);

@@ -3,6 +3,7 @@
 #ifndef NODE_KERNEL_H
 #define NODE_KERNEL_H
 
+#include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -71,6 +72,19 @@ struct tcp_sock {
         __u32 write_seq;
         __u32 srtt_us;
         __u32 tsoffset;
+        bool is_mptcp;
+};
+
+struct inet_request_sock {
+        __u16 rcv_wscale : 4;
+        __u16 tstamp_ok : 1;
+        __u16 wscale_ok : 1;
+};
+
+struct tcp_request_sock {
+        struct inet_request_sock req;
+        __u32 snt_isn;
+        __u32 ts_off;
 };
 
 struct tcp_timewait_sock {
@@ -108,7 +122,7 @@ struct bpf_tcp_req_attrs {
 #pragma clang attribute pop
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
-                                   int attrs__sz) __ksym;
+                                   int attrs__sz) __ksym __weak;
 
 #define TCP_ESTABLISHED 1
 #define TCP_FIN_WAIT1   4

@@ -20,6 +20,7 @@ struct {
 
 /* Last connection of a 4-tuple that has ended here. */
 struct ended {
+        struct sb_masquerade masquerade; /* for what its socket in TIME_WAIT says */
         __u32 origin;
         __u32 next; /* the mark: earlier requests are not adopted again */
 };
@@ -30,6 +31,14 @@ struct {
         __type(key, struct sb_flow);
         __type(value, struct ended);
 } over SEC(".maps");
+
+/* Of sockets made by a replayed handshake, for as long as they live. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct sb_masquerade);
+} masquerades SEC(".maps");
 
 /* What this node has said about adoptions of a flow that it does not own. */
 struct claim {

@@ -28,6 +28,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "fingerprint.h"
 #include "flow.h"
 #include "follow.h"
@@ -42,6 +43,7 @@
 #include "list.h"
 #include "load.h"
 #include "maps.h"
+#include "masquerade.h"
 #include "node_maps.h"
 #include "outlive.h"
 #include "packet.h"
@@ -49,6 +51,7 @@
 #include "read.h"
 #include "received.h"
 #include "release.h"
+#include "replay.h"
 #include "resume.h"
 #include "socket.h"
 #include "stalled.h"
@@ -120,7 +123,7 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return on_restore(skb, h);
         case SB_OP_ICMP:
                 count(SB_NODE_ICMP);
-                return deliver(skb, h);
+                return deliver(skb, h, bpf_map_lookup_elem(&owned, &h->flow));
         case SB_OP_HELLO:
                 return on_hello(h);
         case SB_OP_SYNC:
@@ -200,6 +203,18 @@ int switchback_guard(struct __sk_buff *skb)
         return on_other_interface(skb);
 }
 
+/* A packet of a flow that has no entry, or of no flow. */
+static __always_inline int leave_unknown(struct __sk_buff *skb, const struct sb_flow *flow,
+                                         const struct tcp_numbers *numbers)
+{
+        /* Of a handshake that was replayed and has failed: nobody else sends a SYN to a listener of a VIP. */
+        if ((numbers->flags & SYN_ACK) == SYN_ACK && is_vip(flow->vip))
+                return drop(SB_NODE_MUTED);
+        if (unknown_to_client(skb, flow, numbers->tcp))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return leave(skb, flow);
+}
+
 SEC("tcx/egress")
 int switchback_egress(struct __sk_buff *skb)
 {
@@ -242,7 +257,18 @@ int switchback_egress(struct __sk_buff *skb)
         numbers.start = numbers.tcp + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
-                return leave(skb, &flow);
+                return leave_unknown(skb, &flow, &numbers);
+        /* Only after a replayed handshake. */
+        if (owned_flow->masquerade.stage) {
+                if ((numbers.flags & SYN_ACK) == SYN_ACK)
+                        return on_syn_ack(skb, owned_flow, &numbers, bpf_ntohl(tcp->ack_seq));
+                if (skb->mark != SKB_MARK_INTRODUCE && to_client(skb, numbers.tcp, &owned_flow->masquerade))
+                        return drop(SB_NODE_DROP_MALFORMED);
+                tcp = sb_at((void *)(long)skb->data, numbers.tcp);
+                if ((void *)(tcp + 1) > (void *)(long)skb->data_end)
+                        return drop(SB_NODE_DROP_MALFORMED);
+                numbers.seq = bpf_ntohl(tcp->seq);
+        }
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
         verdict = keep_back(skb, owned_flow, &flow, tcp, len);

@@ -103,7 +103,7 @@ static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owne
                                       const struct sb_flow *key, int old_state)
 {
         if (!tcp->inet_conn.icsk_inet.sk.sk_err && is_insured(flow, key, 0)) {
-                bequeath(flow, key, tcp->snd_una);
+                bequeath(flow, key, tcp->snd_una + flow->masquerade.seq);
                 return 1;
         }
         /* Data in flight may have to be sent again. A FIN that was kept back counts as not sent. */
@@ -115,7 +115,7 @@ static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owne
         } else if (old_state != TCP_FIN_WAIT1 || !is_waiting(flow)) {
                 return 0;
         }
-        orphan(flow, tcp->snd_nxt);
+        orphan(flow, tcp->snd_nxt + flow->masquerade.seq);
         return 1;
 }
 
@@ -143,7 +143,7 @@ static __always_inline int is_mute(const struct sb_owned *flow, __u8 tcp_flags)
 }
 
 /* Whether the client has everything before `seq`. Only the server's socket can send it again. */
-static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
+static __always_inline int is_heard(struct __sk_buff *skb, const struct sb_owned *flow, __u32 seq)
 {
         struct bpf_tcp_sock *tcp;
         struct bpf_sock *sk;
@@ -156,7 +156,7 @@ static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
         if (!sk || sk->state == TCP_CLOSE)
                 return 1;
         tcp = bpf_tcp_sock(sk);
-        return !tcp || tcp->snd_una == seq;
+        return !tcp || tcp->snd_una + flow->masquerade.seq == seq;
 }
 
 /* The verdict on a packet of the server with `len` bytes of data: TCX_NEXT unless it is kept from the client. */
@@ -177,7 +177,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
         }
         if (len == 0 && (is_waiting(flow) || (is_idle(flow) && flow->followed == seq)) &&
             has_ended(skb, tcp_flags)) {
-                if (is_heard(skb, seq)) {
+                if (is_heard(skb, flow, seq)) {
                         orphan(flow, seq);
                         return TCX_DROP;
                 }

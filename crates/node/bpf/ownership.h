@@ -102,7 +102,7 @@ static __always_inline void forget(const struct handoff *h, struct sb_owned *flo
  */
 static __noinline int end_flow(const struct sb_flow *key, const struct sb_owned *flow, enum sb_end end)
 {
-        struct ended ended = {.origin = flow->origin, .next = flow->next};
+        struct ended ended = {.origin = flow->origin, .next = flow->next, .masquerade = flow->masquerade};
         struct sb_closed *report;
 
         report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);

@@ -10,6 +10,7 @@
 #include "again.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "facts.h"
 #include "framing.h"
 #include "generation.h"
@@ -159,7 +160,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                         return answer_release(h, SB_OP_RELEASED, SB_REASON_RESPONDING);
                 return answer_released(h, flow, flow->reason);
         }
-        read_socket(skb, h, &facts);
+        read_socket(skb, h, flow, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
         if (!flow && facts.state == TCP_ESTABLISHED)
@@ -180,7 +181,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         /* Mutes the flow, then checks again: what the server writes from now on does not leave. */
         before = flow->state;
         flow->state = SB_OWN_RELEASED;
-        read_socket(skb, h, &facts);
+        read_socket(skb, h, flow, &facts);
         if (!can_go(&facts, h, flow, abort)) {
                 flow->state = before;
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
@@ -239,8 +240,9 @@ static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct h
 
         if (h->option.payload.flow.origin)
                 return answer_unowned(h, NULL, SB_REASON_NONE);
-        read_socket(skb, h, &facts);
-        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, NULL, SB_REASON_NONE);
+        read_socket(skb, h, NULL, &facts);
+        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h, NULL)
+                                              : answer_unowned(h, NULL, SB_REASON_NONE);
 }
 
 /* Whether the packet's request has been answered, on a connection that is over or has moved on. */

@@ -5,9 +5,13 @@
 
 #include <linux/bpf.h>
 #include <linux/ip.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
 #include "kernel.h"
+#include "maps.h"
+#include "masquerade.h"
+#include "node_maps.h"
 #include "packet.h"
 #include "queue.h"
 #include "received.h"
@@ -59,6 +63,7 @@ enum socket_kind {
         SOCKET_TIME_WAIT,
 };
 
+/* Numbers of the server are those that its client knows. */
 struct socket_facts {
         enum socket_kind kind;
         __u32 state;
@@ -73,7 +78,8 @@ struct socket_facts {
                 __u32 srtt_us; /* of a live socket; 0: unknown */
         };
         __u32 backlog_limit;
-        __u8 slot; /* in `adopting` */
+        __u8 slot;  /* in `adopting` */
+        __u8 mptcp; /* a listener that speaks MPTCP */
 };
 
 /* Next TSval of a socket with this offset: tcp_time_stamp_ms(), include/net/tcp.h. */
@@ -106,10 +112,18 @@ static __always_inline void flow_of_socket(const struct tcp_sock *tcp, struct sb
         }
 }
 
-static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
+static __always_inline int is_mptcp(struct tcp_sock *tcp)
+{
+        return bpf_core_field_exists(tcp->is_mptcp) && tcp->is_mptcp;
+}
+
+/* Reads the socket of the flow, whose entry is `flow` or NULL. */
+static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, const struct sb_owned *flow,
+                                  struct socket_facts *facts)
 {
         struct bpf_sock *skc = lookup(skb, h);
         struct tcp_timewait_sock *waiting;
+        const struct sb_masquerade *m;
         struct tcp_sock *tcp;
 
         facts->kind = SOCKET_NONE;
@@ -131,6 +145,7 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                         facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;
                         facts->backlog_limit = tcp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
                         facts->slot = slot_of(tcp);
+                        facts->mptcp = is_mptcp(tcp);
                 } else {
                         facts->kind = SOCKET_LIVE;
                         facts->rcv_nxt = tcp->rcv_nxt;
@@ -140,6 +155,13 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                         facts->write_seq = tcp->write_seq;
                         facts->srtt_us = tcp->srtt_us >> 3;
                         facts->tsoffset = tcp->tsoffset;
+                        m = flow ? &flow->masquerade : masquerade_of_socket((struct bpf_sock *)skc);
+                        if (m) {
+                                facts->snd_nxt += m->seq;
+                                facts->snd_una += m->seq;
+                                facts->write_seq += m->seq;
+                                facts->tsoffset += m->tsval;
+                        }
                 }
         }
         bpf_sk_release(skc);

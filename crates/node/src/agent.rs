@@ -99,7 +99,9 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let (mut plan, _) = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
-    let found = checks::check_node(&facts, &server_ports(&plan.cluster), &plan.own_ports());
+    plan.adopting = plan.adopting.on(&facts);
+    let replays = plan.adopting.may_replay();
+    let found = checks::check_node(&facts, &server_ports(&plan.cluster), &plan.own_ports(), replays);
     checks::refuse_fatal(&found)?;
     for finding in found.iter().filter_map(|check| check.as_ref().err()) {
         log::warn!("{finding}");
@@ -420,6 +422,7 @@ impl Agent<'_> {
             address: Some(self.plan.address),
             vips: self.plan.vips.clone(),
             draining: self.drain.on,
+            replays: self.plan.adopting.may_replay(),
             health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
             tls: self.tls.status(),
             resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
@@ -479,6 +482,7 @@ impl Agent<'_> {
     fn try_reload(&mut self) -> Result<(Vec<String>, Vec<Diagnostic>)> {
         let (mut new, warnings) = Plan::load(&self.options.config, &self.options.name)?;
         new.beside_switch = self.plan.beside_switch;
+        new.adopting = new.adopting.on(&Facts::gather(&self.options.interface));
         if new.address != self.plan.address {
             return Err(Error::new(format!(
                 "the address of node {} changed from {} to {}",
@@ -564,6 +568,7 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         hidden: plan.hidden.into(),
         resume_after: plan.resume_after(),
         repeats: plan.repeats().into(),
+        adoption: plan.adopting.setting() as u8,
         ..Default::default()
     })
 }

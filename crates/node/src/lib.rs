@@ -8,6 +8,7 @@
 
 mod acknowledged;
 mod addresses;
+mod adoption;
 mod agent;
 mod clients;
 mod closed;

@@ -121,7 +121,11 @@ impl Frozen for FrozenFlow {
         set(socket, TCP_REPAIR, REPAIR_ON)?;
         let numbers = numbers(socket);
         match numbers {
-            Ok(Some((receive_next, send_next, window, clock))) => {
+            Ok(Some((receive_next, sent, window, ticks))) => {
+                // The client knows other numbers, if the handshake was replayed.
+                let masquerade = self.before.masquerade;
+                let send_next = Seq(sent.0.wrapping_add(masquerade.seq));
+                let clock = ticks.wrapping_add(masquerade.tsval);
                 self.taken = Some(SocketState { socket: owned, receive_next, send_next, window, clock });
                 Ok(true)
             }

@@ -9,6 +9,7 @@ use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
+use crate::adoption::Adopting;
 use crate::clients::Clients;
 use crate::sessions::{self, PoolKey};
 use crate::signer::Signer;
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) sessions: BTreeMap<PoolKey, sb_persistence>,
     /// Clients to which this node introduces itself.
     pub(crate) clients: Clients,
+    /// How its listeners get connections.
+    pub(crate) adopting: Adopting,
 }
 
 /// A listener of this node for a pool.
@@ -71,7 +74,7 @@ impl Plan {
                 .remedy(format!("it has {}", names.join(", ")))
                 .with_exit_status(1));
         };
-        let Node { address, drain, hidden, .. } = cluster.nodes[index];
+        let Node { address, drain, hidden, adoption, .. } = cluster.nodes[index];
         let vips = vips_of(cluster.services.iter());
         let mut handoff_keys = cluster.keys.iter().map(|key| keys::handoff_key(key.as_bytes()));
         let (sign, accept) =
@@ -95,6 +98,7 @@ impl Plan {
             listeners,
             sessions,
             clients: Clients::of(&cluster, index),
+            adopting: Adopting::new(adoption),
             index,
             cluster,
         })

@@ -49,7 +49,8 @@ impl<'obj> Programs<'obj> {
         plan: &Plan,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
-        let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
+        let [owned, counters, closed, masquerades] =
+            ["owned", "counters", "closed", "masquerades"].map(|name| pins.path(name));
         // The flow map of a killed agent keeps its size.
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
@@ -57,6 +58,7 @@ impl<'obj> Programs<'obj> {
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
+        reuse(&mut open.maps.masquerades, &masquerades)?;
         let mut skeleton = open.load().doing(|| "load the node's BPF programs")?;
         let memory = skeleton.maps.bss_data.take().expect("the programs have an array in their .bss");
         let mut programs = Programs { skeleton, memory: RefCell::new(memory), links: Vec::new() };
@@ -71,6 +73,7 @@ impl<'obj> Programs<'obj> {
         pin(&mut maps.owned, &owned)?;
         pin(&mut maps.counters, &counters)?;
         pin(&mut maps.closed, &closed)?;
+        pin(&mut maps.masquerades, &masquerades)?;
         replace_pin(&mut maps.settings, &pins.path("settings"))?;
         replace_pin(&mut maps.vip_addresses, &pins.path("vip_addresses"))?;
         Ok(programs)

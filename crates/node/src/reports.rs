@@ -40,7 +40,7 @@ enum State {
     Ready,
     Draining,
     NoListener,
-    /// Counts as no listener, because it cannot adopt a flow.
+    /// Counts as no listener, because the kernel gives it no flow.
     Mptcp,
     Unhealthy,
     /// Counts as suspect.
@@ -196,7 +196,7 @@ impl Reporter {
         draining: bool,
     ) -> Option<Report> {
         let queue = self.queue(listener);
-        let state = self.state(queue, health, draining)?;
+        let state = self.state(plan, queue, health, draining)?;
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         Some(Report {
             listener: listener.address,
@@ -218,11 +218,17 @@ impl Reporter {
     }
 
     /// None while a health check has no result.
-    fn state(&self, queue: Option<Queue>, health: Option<Health>, draining: bool) -> Option<State> {
+    fn state(
+        &self,
+        plan: &Plan,
+        queue: Option<Queue>,
+        health: Option<Health>,
+        draining: bool,
+    ) -> Option<State> {
         Some(match queue {
             _ if draining => State::Draining,
             None if self.listeners.is_some() => State::NoListener,
-            Some(queue) if queue.mptcp => State::Mptcp,
+            Some(queue) if plan.adopting.excludes(queue) => State::Mptcp,
             _ => match health {
                 Some(Health::Unknown) => return None,
                 Some(Health::Down) => State::Unhealthy,
@@ -253,13 +259,14 @@ impl Reporter {
     fn listeners(&self, plan: &Plan, checks: &Checks, draining: bool) -> Vec<ListenerStatus> {
         let status = |listener: &PoolListener| {
             let queue = self.queue(listener);
-            let state = self.state(queue, checks.of(listener), draining);
+            let state = self.state(plan, queue, checks.of(listener), draining);
             ListenerStatus {
                 pool: plan.cluster.pools[listener.pool].name.clone(),
                 address: Some(listener.address),
                 state: state.map_or(NOT_CHECKED, State::words).into(),
                 queue_len: queue.map(|queue| queue.len),
                 queue_limit: queue.map(|queue| queue.limit),
+                adoption: queue.map(|queue| plan.adopting.words(queue)).unwrap_or_default(),
             }
         };
         plan.listeners.iter().map(status).collect()

@@ -58,8 +58,8 @@ pub fn check_switch(facts: &Facts) -> Vec<Check> {
 }
 
 /// Checks of a node. `ports` are those of the services, `own_ports` those of services with TLS, at which the
-/// agent listens.
-pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check> {
+/// agent listens. With `replays` the node can replay handshakes where the kernel does not adopt.
+pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16], replays: bool) -> Vec<Check> {
     let mut needed = CAPABILITIES.to_vec();
     let start = facts.unprivileged_port_start.unwrap_or(PROT_SOCK);
     if own_ports.iter().any(|port| u32::from(*port) < start) {
@@ -70,15 +70,15 @@ pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check>
         ));
     }
     let mut checks = capabilities(facts.capabilities, &needed);
-    checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs)]);
+    checks.extend([btf(facts.btf), kfunc(facts.adopts, replays), bpffs(facts.bpffs)]);
     checks.extend([port(facts.port_is_taken), interface(facts)]);
     if let Some(link) = &facts.link {
         checks.extend([mtu(&facts.interface, link.mtu), rp_filter(&facts.interface, facts.rp_filter)]);
     }
     checks.extend([
-        syncookies(facts.tcp_syncookies),
+        syncookies(facts.tcp_syncookies, replays),
         rfc1337(facts.tcp_rfc1337),
-        mptcp(&facts.mptcp_ports, ports),
+        mptcp(&facts.mptcp_ports, ports, replays),
     ]);
     checks
 }
@@ -124,12 +124,20 @@ fn btf(present: bool) -> Check {
     fatal(what, "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, as those of the distributions are")
 }
 
-fn kfunc(present: bool) -> Check {
+/// What the kernel lacks for adoptions: fatal, unless the node replays handshakes instead.
+fn cannot_adopt(what: &str, remedy: &str, replays: bool) -> Check {
+    if replays {
+        return warning(format!("{what}: handshakes are replayed, which costs the node more"), remedy);
+    }
+    fatal(what, remedy)
+}
+
+fn kfunc(present: bool, replays: bool) -> Check {
     if present {
         return Ok("the kernel can adopt connections (bpf_sk_assign_tcp_reqsk)".to_owned());
     }
     let what = "the kernel cannot adopt connections: it has no bpf_sk_assign_tcp_reqsk";
-    fatal(what, "run Linux 6.9 or later, built with CONFIG_SYN_COOKIES=y")
+    cannot_adopt(what, "run Linux 6.9 or later, built with CONFIG_SYN_COOKIES=y", replays)
 }
 
 fn bpffs(mounted: bool) -> Check {
@@ -265,17 +273,17 @@ fn generic_gro(name: &str, below: Option<&str>, gro: bool) -> Check {
     )
 }
 
-fn syncookies(value: Option<u32>) -> Check {
+fn syncookies(value: Option<u32>, replays: bool) -> Check {
     match value {
-        Some(0) => fatal(
-            "net.ipv4.tcp_syncookies is 0: the kernel answers every adoption with RST",
-            "sysctl -w net.ipv4.tcp_syncookies=1",
-        ),
+        Some(0) => {
+            let what = "net.ipv4.tcp_syncookies is 0, and the kernel would answer every adoption with RST";
+            cannot_adopt(what, "sysctl -w net.ipv4.tcp_syncookies=1", replays)
+        }
         Some(value) => Ok(format!("net.ipv4.tcp_syncookies is {value}")),
-        None => fatal(
-            "net.ipv4.tcp_syncookies is not there: the kernel cannot adopt connections",
-            "run a kernel that was built with CONFIG_SYN_COOKIES=y",
-        ),
+        None => {
+            let what = "net.ipv4.tcp_syncookies is not there, so the kernel cannot adopt connections";
+            cannot_adopt(what, "run a kernel that was built with CONFIG_SYN_COOKIES=y", replays)
+        }
     }
 }
 
@@ -303,7 +311,7 @@ fn rp_filter(name: &str, value: Option<u32>) -> Check {
     }
 }
 
-fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16]) -> Check {
+fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16], replays: bool) -> Check {
     let cures =
         "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before it starts";
     match listeners {
@@ -313,9 +321,12 @@ fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16]) ->
             if ports.is_empty() {
                 return Ok("no server listens with MPTCP".to_owned());
             }
-            let ports = ports.join(", ");
-            let what = format!("the server on port {ports} listens with MPTCP: the kernel refuses adoptions");
-            warning(what, cures)
+            let what = format!("the server on port {} listens with MPTCP", ports.join(", "));
+            let effect = match replays {
+                true => "handshakes are replayed, which costs the node more",
+                false => "the kernel refuses adoptions",
+            };
+            warning(format!("{what}: {effect}"), cures)
         }
         Err(error) => warning(format!("cannot tell whether a server listens with MPTCP: {error}"), cures),
     }

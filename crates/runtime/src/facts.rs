@@ -89,6 +89,17 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Why this kernel adopts no connections (`bpf_sk_assign_tcp_reqsk()`); None if it does.
+    pub fn adopts_not(&self) -> Option<&'static str> {
+        match self.tcp_syncookies {
+            _ if !self.adopts => Some("no bpf_sk_assign_tcp_reqsk, Linux 6.9 or later has it"),
+            None | Some(0) => Some("net.ipv4.tcp_syncookies is 0"),
+            Some(_) => None,
+        }
+    }
+}
+
 fn link(name: &str) -> Result<LinkFacts> {
     let index = interface::index(name)?;
     Ok(LinkFacts {

@@ -39,7 +39,7 @@ fn found(checks: &[Check]) -> Vec<String> {
 fn only(break_it: impl FnOnce(&mut Facts)) -> String {
     let mut facts = healthy();
     break_it(&mut facts);
-    let found = found(&check_node(&facts, &PORTS, &PORTS));
+    let found = found(&check_node(&facts, &PORTS, &PORTS, false));
     assert_eq!(found.len(), 1, "{found:#?}");
     found.into_iter().next().unwrap_or_default()
 }
@@ -52,15 +52,15 @@ fn assert_parts(text: &str, parts: &[&str]) {
 
 #[test]
 fn nothing_is_wrong_with_a_healthy_machine() {
-    assert_eq!(found(&check_node(&healthy(), &PORTS, &PORTS)), Vec::<String>::new());
+    assert_eq!(found(&check_node(&healthy(), &PORTS, &PORTS, false)), Vec::<String>::new());
     assert_eq!(found(&check_switch(&healthy())), Vec::<String>::new());
-    assert!(checks::refuse_fatal(&check_node(&healthy(), &PORTS, &PORTS)).is_ok());
+    assert!(checks::refuse_fatal(&check_node(&healthy(), &PORTS, &PORTS, false)).is_ok());
 }
 
 #[test]
 fn who_listens_below_1024_needs_a_right_for_that() {
     let without = Facts { capabilities: !(1 << 10), ..healthy() };
-    let found_for = |facts: &Facts, own: &[u16]| found(&check_node(facts, &PORTS, own));
+    let found_for = |facts: &Facts, own: &[u16]| found(&check_node(facts, &PORTS, own, false));
     let said = found_for(&without, &[443]);
     assert_eq!(said.len(), 1, "{said:?}");
     assert_parts(
@@ -105,7 +105,7 @@ fn sysctls_that_stop_adoption_come_with_the_command() {
     let strict = only(|facts| facts.rp_filter = Some(1));
     assert_parts(&strict, &["warning: ", "net.ipv4.conf.eth0.rp_filter=2"]);
     let loose = Facts { rp_filter: Some(2), ..healthy() };
-    assert_eq!(found(&check_node(&loose, &PORTS, &PORTS)), Vec::<String>::new());
+    assert_eq!(found(&check_node(&loose, &PORTS, &PORTS, false)), Vec::<String>::new());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn an_unknown_interface_lists_the_known_ones() {
 #[test]
 fn nothing_is_said_of_an_interface_that_does_not_exist() {
     let facts = Facts { link: None, ..healthy() };
-    let fine: Vec<String> = check_node(&facts, &PORTS, &PORTS).into_iter().flatten().collect();
+    let fine: Vec<String> = check_node(&facts, &PORTS, &PORTS, false).into_iter().flatten().collect();
     assert!(!fine.iter().any(|fine| fine.contains("eth0")), "{fine:#?}");
 }
 
@@ -145,6 +145,25 @@ fn mptcp_listeners_on_our_ports_come_with_the_cures() {
     let text = only(|facts| facts.mptcp_ports = Ok(vec![443, 8080]));
     assert_parts(&text, &["warning: ", "port 443 ", "GODEBUG=multipathtcp=0", "net.mptcp.enabled=0"]);
     assert_parts(&only(|facts| facts.mptcp_ports = Err("denied".to_owned())), &["warning: ", "denied"]);
+}
+
+#[test]
+fn what_stops_the_kernel_does_not_stop_a_node_that_replays() {
+    let cases: [fn(&mut Facts); 4] = [
+        |facts| facts.adopts = false,
+        |facts| facts.tcp_syncookies = Some(0),
+        |facts| facts.tcp_syncookies = None,
+        |facts| facts.mptcp_ports = Ok(vec![443]),
+    ];
+    for break_it in cases {
+        let mut facts = healthy();
+        break_it(&mut facts);
+        let found = found(&check_node(&facts, &PORTS, &PORTS, true));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_parts(&found[0], &["warning: ", "handshakes are replayed"]);
+        assert_eq!(facts.adopts_not().is_some(), facts.mptcp_ports == healthy().mptcp_ports);
+    }
+    assert_eq!(healthy().adopts_not(), None);
 }
 
 #[test]

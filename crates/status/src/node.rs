@@ -33,6 +33,8 @@ pub struct NodeStatus {
     pub flows: u64,
     /// Whether the node drains.
     pub draining: bool,
+    /// Whether handshakes may be replayed for listeners to which the kernel gives no connections.
+    pub replays: bool,
     /// Requests whose responses are not complete.
     pub in_flight: u32,
     /// Share of the machine's CPU time in use, 0 to 1.
@@ -71,6 +73,8 @@ pub struct ListenerStatus {
     pub queue_len: Option<u32>,
     /// Capacity of the accept queue.
     pub queue_limit: Option<u32>,
+    /// How it gets connections, and why not as usual; empty without a listener.
+    pub adoption: Cow<'static, str>,
 }
 
 impl ListenerStatus {

@@ -70,7 +70,7 @@ impl Machine {
                     status.config.clone()
                 }
                 Status::Node(status) => {
-                    machine.add_flaws(check_node(&facts, &ports(status), &[]));
+                    machine.add_flaws(check_node(&facts, &ports(status), &[], status.replays));
                     machine.switches.clone_from(&status.switches);
                     machine.servers = servers(&status.listeners);
                     status.config.clone()

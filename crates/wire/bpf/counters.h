@@ -43,6 +43,7 @@
 
 #define SB_NODE_COUNTERS(X)                                                                                  \
         X(ADOPTED, "flows adopted")                                                                          \
+        X(REPLAYED, "of these, those by a replayed handshake")                                               \
         X(REPEATED, "adoptions of connections that are over, not made again")                                \
         X(FORWARDED, "packets handed to the socket of their flow")                                           \
         X(RELEASED, "flows released")                                                                        \

@@ -25,9 +25,16 @@ struct sb_node_settings {
         __u32 hidden;       /* answers switches only */
         __be16
             resume_port; /* of the agent's listeners at 127.0.0.1 and ::1 for flows that are resumed here; 0: none */
-        __u8 repeats; /* long responses get fingerprints */
-        __u8 reserved;
+        __u8 repeats;       /* long responses get fingerprints */
+        __u8 adoption;      /* enum sb_adoption */
         __u64 resume_after; /* bytes of a response behind which it can be resumed elsewhere; 0: none can */
+};
+
+/* How listeners get the flows that the node adopts. */
+enum sb_adoption {
+        SB_ADOPTION_AUTO = 0,   /* by the kernel where kernel and listener allow that, else by replay */
+        SB_ADOPTION_KERNEL = 1, /* bpf_sk_assign_tcp_reqsk() makes the socket, with the client's numbers */
+        SB_ADOPTION_REPLAY = 2, /* a handshake makes the socket, and numbers are translated */
 };
 
 /* Values in the map of VIPs. */
@@ -150,6 +157,29 @@ struct sb_ended {
 /* Number of unanswered requests of which the node knows the methods. */
 #define SB_HEADS 256
 
+enum sb_replay {
+        SB_REPLAY_NONE = 0,     /* the server has the numbers that its client knows */
+        SB_REPLAY_SYN = 1,      /* the server has been sent a SYN */
+        SB_REPLAY_ANSWERED = 2, /* it has answered */
+        SB_REPLAY_UNFIT = 3,    /* its answer lacks an option that the client uses */
+        SB_REPLAY_AGAIN = 4,    /* it has been sent the SYN once more */
+        SB_REPLAY_DONE = 5,     /* it has been sent the request */
+        SB_REPLAY_FAILED = 6,   /* it has been sent a RST */
+};
+
+/*
+ * How the numbers of a server become those that its client knows, after a replayed handshake (docs/decisions/0053).
+ * Sequence numbers of the client are the same on both sides.
+ */
+struct sb_masquerade {
+        __u32 seq;   /* added to the server's sequence numbers */
+        __u32 tsval; /* added to the server's TSvals */
+        __u8 stage;  /* enum sb_replay */
+        __u8 theirs; /* window scale of the server */
+        __u8 ours;   /* window scale that the client knows */
+        __u8 reserved;
+};
+
 struct sb_owned {
         __u8 switch_address[16]; /* of the switch that handed the flow over */
         __u32 origin;
@@ -190,6 +220,7 @@ struct sb_owned {
         __u32 head_bytes;    /* 0: the head is not over */
         __u32 via;           /* end of the address of the switch that the flow came by last */
         __u32 insure;        /* KiB from which on the response is insurable, and SB_INSURE_*; 0: not known */
+        struct sb_masquerade masquerade;
         struct sb_ended ended;
         struct sb_cookies cookies;
 };

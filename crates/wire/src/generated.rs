@@ -598,8 +598,15 @@ pub struct sb_node_settings {
     pub hidden: __u32,
     pub resume_port: __be16,
     pub repeats: __u8,
-    pub reserved: __u8,
+    pub adoption: __u8,
     pub resume_after: __u64,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_adoption {
+    SB_ADOPTION_AUTO = 0,
+    SB_ADOPTION_KERNEL = 1,
+    SB_ADOPTION_REPLAY = 2,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -696,6 +703,27 @@ pub struct sb_ended {
     pub number: __u16,
     pub status: __u16,
 }
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_replay {
+    SB_REPLAY_NONE = 0,
+    SB_REPLAY_SYN = 1,
+    SB_REPLAY_ANSWERED = 2,
+    SB_REPLAY_UNFIT = 3,
+    SB_REPLAY_AGAIN = 4,
+    SB_REPLAY_DONE = 5,
+    SB_REPLAY_FAILED = 6,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_masquerade {
+    pub seq: __u32,
+    pub tsval: __u32,
+    pub stage: __u8,
+    pub theirs: __u8,
+    pub ours: __u8,
+    pub reserved: __u8,
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_owned {
@@ -738,6 +766,7 @@ pub struct sb_owned {
     pub head_bytes: __u32,
     pub via: __u32,
     pub insure: __u32,
+    pub masquerade: sb_masquerade,
     pub ended: sb_ended,
     pub cookies: sb_cookies,
 }
@@ -1085,6 +1114,8 @@ impl SwitchCounter {
 pub enum NodeCounter {
     #[doc = "flows adopted"]
     Adopted,
+    #[doc = "of these, those by a replayed handshake"]
+    Replayed,
     #[doc = "adoptions of connections that are over, not made again"]
     Repeated,
     #[doc = "packets handed to the socket of their flow"]
@@ -1232,8 +1263,9 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 73] = [
+    pub const ALL: [NodeCounter; 74] = [
         NodeCounter::Adopted,
+        NodeCounter::Replayed,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -1311,6 +1343,7 @@ impl NodeCounter {
     pub fn name(self) -> &'static str {
         match self {
             NodeCounter::Adopted => "adopted",
+            NodeCounter::Replayed => "replayed",
             NodeCounter::Repeated => "repeated",
             NodeCounter::Forwarded => "forwarded",
             NodeCounter::Released => "released",
@@ -1389,6 +1422,7 @@ impl NodeCounter {
     pub fn help(self) -> &'static str {
         match self {
             NodeCounter::Adopted => "flows adopted",
+            NodeCounter::Replayed => "of these, those by a replayed handshake",
             NodeCounter::Repeated => "adoptions of connections that are over, not made again",
             NodeCounter::Forwarded => "packets handed to the socket of their flow",
             NodeCounter::Released => "flows released",

@@ -103,6 +103,7 @@ fn node() -> NodeStatus {
         state: "ready".into(),
         queue_len: Some(1),
         queue_limit: Some(511),
+        ..ListenerStatus::default()
     };
     let check =
         HealthStatus { pool: "web".to_owned(), address, state: "down".to_owned(), ..HealthStatus::default() };

@@ -115,10 +115,17 @@ impl Plan {
         text.push_str(&log.unwrap_or_default());
         let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
+        // `make test` runs suites a second time with another way of adoption.
+        let adoption = std::env::var("SWITCHBACK_ADOPTION").ok();
         for index in (0..self.servers.len()).filter(used) {
             let (name, address) = (lab.node(index).name(), self.address(lab, index));
             let lines = self.node_lines.iter().filter(|(node, _)| *node == index);
-            let lines: String = lines.map(|(_, lines)| format!("{lines}\n")).collect();
+            let mut lines: String = lines.map(|(_, lines)| format!("{lines}\n")).collect();
+            if let Some(adoption) = &adoption
+                && !lines.contains("adoption")
+            {
+                lines += &format!("adoption = \"{adoption}\"\n");
+            }
             add(format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\n{lines}\n"));
         }
         for (name, nodes) in &self.pools {

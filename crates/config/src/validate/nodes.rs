@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::mistakes::Mistakes;
 use crate::node::DEFAULT_WEIGHT;
 use crate::raw::{Spanned, Texts};
-use crate::{Node, WEIGHTS, raw, syntax};
+use crate::{Adoption, Node, WEIGHTS, raw, syntax};
 
 impl Mistakes {
     pub(super) fn nodes(&mut self, nodes: &[raw::Node]) -> Vec<Node> {
@@ -19,6 +19,9 @@ impl Mistakes {
                 .as_ref()
                 .filter(|zone| self.take(zone, syntax::name("zone", zone.get_ref())).is_some());
             let servers = node.server.as_ref().map(|servers| self.node_servers(servers)).unwrap_or_default();
+            let adoption = node.adoption.as_ref();
+            let adoption = adoption
+                .and_then(|adoption| self.one_of("adoption", adoption, Adoption::ALL, Adoption::name));
             let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
             if let Some(address) = address {
                 if let Some(other) = taken.get(&address) {
@@ -38,6 +41,7 @@ impl Mistakes {
                     hidden: node.hidden,
                     tunnel: node.tunnel.as_ref().is_some_and(|tunnel| *tunnel.get_ref()),
                     servers,
+                    adoption: adoption.unwrap_or(Adoption::Auto),
                 });
             }
         }

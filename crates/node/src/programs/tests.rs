@@ -22,6 +22,7 @@ mod outlive;
 mod over;
 mod owned;
 mod queue;
+mod replay;
 mod resume;
 mod second;
 mod stalled;

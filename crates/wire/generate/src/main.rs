@@ -152,7 +152,7 @@ fn formats() -> String {
         .blocklist_item(FRAMING_ITEMS)
         .blocklist_type("sb_payload")
         .rustified_enum(
-            "sb_(op|reason|mode|record_kind|ownership|session_mode|hook|direct_state|end|switch_state)",
+            "sb_(op|reason|mode|record_kind|ownership|adoption|replay|session_mode|hook|direct_state|end|switch_state)",
         )
         .no_default("sb_(persistence|tag_input|heads|insurable)");
     let mut made = format!("{NOTE}{}", bindings.generate().expect("libclang reads the headers"));

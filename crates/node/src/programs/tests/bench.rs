@@ -28,10 +28,10 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    endpoint, read_from, sb_adopting, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint, sb_heirs,
-    sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
-    sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
-    sb_sized, sb_stalled,
+    endpoint, read_from, sb_adopting, sb_adoption, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint,
+    sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load,
+    sb_network, sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen,
+    sb_session_mode, sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -300,6 +300,12 @@ impl Bench {
     pub fn repeat(&self, after: u64) {
         let settings = sb_node_settings { resume_after: after, repeats: 1, ..self.settings(NODE[0], false) };
         self.write_settings(&settings);
+    }
+
+    /// Listeners get flows by a replayed handshake.
+    pub fn replay(&self) {
+        let adoption = sb_adoption::SB_ADOPTION_REPLAY as u8;
+        self.write_settings(&sb_node_settings { adoption, ..self.settings(NODE[0], false) });
     }
 
     /// What the program has of a response.

@@ -133,6 +133,12 @@ impl Flows<'_> {
         let bench = self.bench;
         match counter {
             Adopted => self.next().adopt(bench),
+            Replayed => {
+                let _egress = bench.attach_egress(LOOPBACK);
+                bench.replay();
+                self.of_ipv4().adopt(bench);
+                bench.be(NODE[0]);
+            }
             Repeated => {
                 let mut known = self.next();
                 let again = KnownFlow { socket: None, ..known };
