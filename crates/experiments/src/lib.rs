@@ -5,6 +5,7 @@
 //! another machine or day: all hosts share this machine's CPUs.
 
 mod accept_queue;
+mod adoption_cost;
 mod bpf_time;
 mod by_lot;
 mod calibrate;
@@ -35,6 +36,7 @@ mod waiting;
 mod wrk;
 
 pub use accept_queue::AcceptQueue;
+pub use adoption_cost::AdoptionCost;
 pub use by_lot::dispatch_by_lot;
 pub use calibrate::Calibrate;
 pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};

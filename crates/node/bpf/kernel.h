@@ -124,12 +124,13 @@ struct bpf_tcp_req_attrs {
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
                                    int attrs__sz) __ksym __weak;
 
-#define TCP_ESTABLISHED 1
-#define TCP_FIN_WAIT1   4
-#define TCP_TIME_WAIT   6
-#define TCP_CLOSE       7
-#define TCP_CLOSE_WAIT  8
-#define TCP_LISTEN      10
+#define TCP_ESTABLISHED  1
+#define TCP_FIN_WAIT1    4
+#define TCP_TIME_WAIT    6
+#define TCP_CLOSE        7
+#define TCP_CLOSE_WAIT   8
+#define TCP_LISTEN       10
+#define TCP_NEW_SYN_RECV 12
 
 /* Bit of skc_flags, include/net/sock.h: the peer has sent its FIN. */
 #define SOCK_DONE 1

@@ -226,7 +226,7 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
 static __noinline int read_request(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
         struct syn_answer answer = {};
-        struct tcp_request_sock *request;
+        struct tcp_request_sock *request = NULL;
         struct bpf_sock *skc;
 
         if (!flow)
@@ -234,13 +234,15 @@ static __noinline int read_request(struct __sk_buff *skb, const struct handoff *
         skc = (struct bpf_sock *)lookup(skb, h);
         if (!skc)
                 return 0;
-        request = (void *)bpf_skc_to_tcp_request_sock(skc);
+        /* Read as memory: bpf_skc_to_tcp_request_sock() knows none of a listener that speaks MPTCP. */
+        if (*(volatile __u32 *)&skc->state == TCP_NEW_SYN_RECV)
+                bpf_probe_read_kernel(&request, sizeof(request), &skc);
         if (request) {
-                answer.seq = request->snt_isn;
-                answer.tsval = clock_with(request->ts_off);
-                answer.timestamps = BPF_CORE_READ_BITFIELD(request, req.tstamp_ok);
-                if (BPF_CORE_READ_BITFIELD(request, req.wscale_ok))
-                        answer.wscale = BPF_CORE_READ_BITFIELD(request, req.rcv_wscale);
+                answer.seq = BPF_CORE_READ(request, snt_isn);
+                answer.tsval = clock_with(BPF_CORE_READ(request, ts_off));
+                answer.timestamps = BPF_CORE_READ_BITFIELD_PROBED(request, req.tstamp_ok);
+                if (BPF_CORE_READ_BITFIELD_PROBED(request, req.wscale_ok))
+                        answer.wscale = BPF_CORE_READ_BITFIELD_PROBED(request, req.rcv_wscale);
                 learn(flow, &answer);
         }
         bpf_sk_release(skc);

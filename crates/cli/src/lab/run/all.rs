@@ -103,6 +103,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::FarClients),
         entry(experiment::Resume::default()),
         entry(experiment::ResumeCost),
+        entry(experiment::AdoptionCost),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
         entry(experiment::TlsProxies),

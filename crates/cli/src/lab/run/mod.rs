@@ -138,6 +138,13 @@ experiments! {
     /// single measurement. Needs root, nginx and wrk.
     ResumeCost {}
 
+    /// Measure what nodes pay that replay handshakes, compared with those to which the kernel gives connections
+    ///
+    /// Small responses on kept and on new connections, and responses of 1 MiB, on two nodes in turn. Prints a Markdown table; the
+    /// output directory gets adoption-cost.md, with facts about the machine, and adoption-cost.csv with every single
+    /// measurement. Needs root, nginx and wrk.
+    AdoptionCost {}
+
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
     /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
