@@ -250,8 +250,8 @@ pub(crate) struct Node {
     pub tunnel: Option<Spanned<bool>>,
     /// Where its servers listen for services without TLS; of a VIP of the other IP version they listen at the VIP itself.
     #[schemars(transform = shape::allowed(
-        "an address of the machine, also a loopback address, with a port, such as `\"127.0.0.1:8080\"`; or a list of two, one \
-         of each IP version"
+        "an address of the machine, also a loopback address, or one that it reaches by another interface, such as a \
+         container's, with a port; or a list of two, one of each IP version"
     ))]
     #[schemars(transform = shape::absent("at the VIP, on its port"))]
     pub server: Option<Spanned<Texts>>,

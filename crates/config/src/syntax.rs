@@ -167,8 +167,7 @@ pub(crate) fn node_address(text: &str) -> Result<IpAddr, String> {
 pub(crate) fn node_server(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| {
         format!(
-            "bad server {text:?}, allowed is an address of the node with a port such as \"127.0.0.1:8080\" or \
-             \"[::1]:8080\""
+            "bad server {text:?}, allowed is an address with a port such as \"127.0.0.1:8080\" or \"[::1]:8080\""
         )
     })?;
     let ip = address.ip();
@@ -180,7 +179,8 @@ pub(crate) fn node_server(text: &str) -> Result<SocketAddr, String> {
         _ => return Ok(address),
     };
     Err(format!(
-        "server {text} is {kind}, allowed is an address of the node with a port, such as 127.0.0.1:8080"
+        "server {text} is {kind}, allowed is an address of the node, or of a container on it, with a port, such as \
+         127.0.0.1:8080"
     ))
 }
 

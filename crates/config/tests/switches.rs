@@ -102,7 +102,7 @@ fn servers_of_nodes() {
 fn mistakes_in_servers_of_nodes() {
     let mistake = |server: &str| mistakes(&changed("weight = 3", &format!("server = {server}"))).join("; ");
     for (server, what) in [
-        ("\"8080\"", "11:10: bad server \"8080\", allowed is an address of the node with a port"),
+        ("\"8080\"", "11:10: bad server \"8080\", allowed is an address with a port"),
         ("\"127.0.0.1:0\"", "11:10: server 127.0.0.1:0 is without a port"),
         ("\"0.0.0.0:80\"", "11:10: server 0.0.0.0:80 is unspecified"),
         ("[\"127.0.0.1:81\", \"[ff02::1]:80\"]", "11:27: server [ff02::1]:80 is multicast"),

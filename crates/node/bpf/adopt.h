@@ -148,7 +148,7 @@ static __always_inline int make_socket(struct __sk_buff *skb, struct handoff *h,
         flow->latest = h->tsval;
         /* If the kernel refuses, the clone finds no socket and answers REFUSED. */
         if (flow->masquerade.stage)
-                return end_replay(skb, h, flow) ? TCX_DROP : TCX_PASS;
+                return end_replay(skb, h, flow);
         if (h->option.payload.flow.options & SB_SYN_TSTAMP &&
             !sb_round_trip_ms(h->option.payload.flow.options))
                 hide_echo(skb, h);
@@ -192,6 +192,8 @@ enum adoption {
         ADOPT_SYN,
         /* The listener gets the request, and makes a socket. */
         ADOPT_SOCKET,
+        /* A clone comes in once more, because the server has not answered. */
+        ADOPT_WAIT,
         /* A RST removes the socket of the 4-tuple, and a clone of the packet comes in behind it. */
         ADOPT_CURE,
         /* A clone comes in behind the adoption of another connection. */
@@ -223,7 +225,44 @@ enum adoption {
 /* Whether the packet is a clone that finds the outcome of the adoption. */
 static __always_inline int asks_outcome(__u32 skb_mark)
 {
-        return skb_mark == SKB_MARK_CONFIRMED || skb_mark == SKB_MARK_REPLAY || is_behind(skb_mark);
+        return skb_mark == SKB_MARK_CONFIRMED || is_replay(skb_mark) || is_behind(skb_mark);
+}
+
+/*
+ * How a replayed handshake goes on. A server behind an interface answers a moment later; if it does not while the clone has
+ * turns, the next copy of the ADOPT goes on.
+ */
+static __always_inline enum adoption go_on(__u32 skb_mark, const struct sb_owned *flow)
+{
+        const int waits = is_away(flow) && has_turns(skb_mark);
+
+        switch (flow->masquerade.stage) {
+        case SB_REPLAY_SYN:
+                if (is_away(flow))
+                        return waits ? ADOPT_WAIT : ADOPT_IGNORE;
+                return ADOPT_FAILED;
+        case SB_REPLAY_ANSWERED:
+                return ADOPT_SYN;
+        case SB_REPLAY_AGAIN:
+                return waits ? ADOPT_WAIT : ADOPT_SOCKET;
+        case SB_REPLAY_READY:
+                return ADOPT_SOCKET;
+        default:
+                return ADOPT_FAILED;
+        }
+}
+
+/* What a copy of an ADOPT does whose handshake with a server behind an interface is under way. */
+static __always_inline enum adoption go_on_late(const struct sb_owned *flow)
+{
+        switch (flow->masquerade.stage) {
+        case SB_REPLAY_SYN:
+                return ADOPT_SYN;
+        case SB_REPLAY_UNFIT:
+                return ADOPT_FAILED;
+        default:
+                return ADOPT_SOCKET;
+        }
 }
 
 /*
@@ -232,11 +271,7 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  * of our connection with the entry's `next`, unless the flow has been released.
  *
  *   mark            entry                   packet               socket     action
- *   REPLAY          ours, replaying: SYN    any                  -          SYN
- *                   answered once
- *   REPLAY          ours, replaying: SYN    any                  -          SOCKET
- *                   sent again
- *   REPLAY          ours, replaying         any                  -          FAILED
+ *   REPLAY          ours, replaying         any                  -          go_on()
  *   REPLAY          any                     any                  -          IGNORE
  *   CONFIRMED       ours, adopting          any                  -          FAILED
  *   CONFIRMED       ours, waits for data    any                  -          DELIVER
@@ -259,6 +294,8 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  *                   not passed on with      release
  *                   this `next`
  *   0 AFTER CURED   ours, adopting          earlier request      any        STALE
+ *   0 AFTER         ours, replaying with    copy                 any        go_on_late()
+ *                   a server away
  *   0 AFTER         ours, adopting          copy                 any        BEHIND
  *   0 AFTER         none, another,          any; the node is     any        DRAINING
  *                   released                draining
@@ -282,17 +319,12 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
         const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.payload.flow.next) - flow->next) : 0;
         int copy;
 
-        if (skb_mark == SKB_MARK_REPLAY) {
-                if (!ours || !is_replaying(flow))
-                        return ADOPT_IGNORE;
-                if (flow->masquerade.stage == SB_REPLAY_ANSWERED)
-                        return ADOPT_SYN;
-                return flow->masquerade.stage == SB_REPLAY_AGAIN ? ADOPT_SOCKET : ADOPT_FAILED;
-        }
+        if (is_replay(skb_mark))
+                return ours && is_replaying(flow) ? go_on(skb_mark, flow) : ADOPT_IGNORE;
         if (asks_outcome(skb_mark)) {
                 if (is_behind(skb_mark) && !ours)
                         return ADOPT_IGNORE;
-                if (skb_mark == SKB_MARK_BEHIND && ours && is_replaying(flow))
+                if (is_behind(skb_mark) && has_turns(skb_mark) && ours && is_replaying(flow))
                         return ADOPT_BEHIND;
                 if (ours && flow->state == SB_OWN_ADOPTING)
                         return ADOPT_FAILED;
@@ -317,6 +349,8 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
         if (ours && flow->state == SB_OWN_ADOPTING && later < 0)
                 return ADOPT_STALE;
         copy = ours && later == 0 && flow->state != SB_OWN_RELEASED && skb_mark != SKB_MARK_CURED;
+        if (copy && is_replaying(flow) && is_away(flow))
+                return go_on_late(flow);
         if (copy && flow->state == SB_OWN_ADOPTING)
                 return ADOPT_BEHIND;
         if (draining && skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
@@ -353,10 +387,11 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
                                 __u32 rcv_nxt)
 {
         own(h, flow, 0, 0, flow ? flow->slot : 0);
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (come_again(skb, SKB_MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
-        return reset_locally(skb, h, rcv_nxt);
+        return reset_locally(skb, h, flow, rcv_nxt);
 }
 
 /*
@@ -438,7 +473,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                         socket.slot = 1;
                 }
         }
-        if (skb_mark == SKB_MARK_REPLAY && is_owned(flow, h) && flow->masquerade.stage == SB_REPLAY_SYN)
+        if (is_replay(skb_mark) && is_owned(flow, h) && flow->masquerade.stage == SB_REPLAY_SYN &&
+            !is_away(flow))
                 read_request(skb, h, flow);
         adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);
         if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
@@ -448,6 +484,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 if (over != PLACE_TAKEN)
                         return over;
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
+                if (flow && !is_resumption(h))
+                        find_server(flow, &h->flow);
                 adoption = is_replayed(&socket) ? ADOPT_SYN : ADOPT_SOCKET;
         }
         switch (adoption) {
@@ -455,6 +493,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 return flow ? send_syn(skb, h, flow) : drop(SB_NODE_DROP_MALFORMED);
         case ADOPT_SOCKET:
                 return flow ? make_socket(skb, h, flow) : drop(SB_NODE_DROP_MALFORMED);
+        case ADOPT_WAIT:
+                return come_again(skb, skb_mark + 1) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         case ADOPT_CURE:
                 return cure(skb, h, flow, socket.rcv_nxt);
         case ADOPT_AFTER:

@@ -99,26 +99,4 @@ static __noinline int clear_ecn(struct __sk_buff *skb, const struct handoff *h)
         return 0;
 }
 
-/*
- * Turns the packet into a RST that ends a socket of this node, without a packet to the client. The sequence
- * number is exactly what the socket expects (RFC 5961 section 3.2).
- */
-static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff *h, __u32 rcv_nxt)
-{
-        struct tcphdr tcp = {
-            .source = h->flow.client_port,
-            .dest = h->flow.vip_port,
-            .seq = bpf_htonl(rcv_nxt),
-            .doff = sizeof(tcp) / 4,
-            .rst = 1,
-        };
-
-        tcp.check =
-            sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, sizeof(tcp)) + sb_sum(&tcp, sizeof(tcp) / 2));
-        if (decapsulate(skb, h) || cut(skb, h, sizeof(tcp)) ||
-            bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &tcp, sizeof(tcp), 0))
-                return drop(SB_NODE_DROP_MALFORMED);
-        return TCX_PASS;
-}
-
 #endif

@@ -104,7 +104,7 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
                         write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsval), header.tsval,
                                   bpf_htonl(flow->latest));
         }
-        return translate(skb, h, flow) ? drop(SB_NODE_DROP_MALFORMED) : TCX_PASS;
+        return hand_on(skb, h, flow);
 }
 
 /*
@@ -172,7 +172,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         /* The request's first packet has arrived in the same batch, and has not reached its socket. */
         if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING &&
-            (!is_behind(skb_mark) || (skb_mark == SKB_MARK_BEHIND && is_replaying(flow))))
+            (!is_behind(skb_mark) || (has_turns(skb_mark) && is_replaying(flow))))
                 return come_behind(skb, skb_mark);
         read_socket(skb, h, flow, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
@@ -221,7 +221,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         return refuse_unread(h, flow);
                 case INTAKE_NOT_TAKEN:
                         count(SB_NODE_NOT_TAKEN);
-                        return reset_locally(skb, h, facts.rcv_nxt);
+                        return reset_locally(skb, h, flow, facts.rcv_nxt);
                 case INTAKE_DROP:
                         return drop(SB_NODE_DROP_REPEATED);
                 }

@@ -9,15 +9,21 @@
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "arp.h"
+#include "away.h"
 #include "counters.h"
+#include "follow.h"
 #include "maps.h"
+#include "node_maps.h"
 #include "packet.h"
+#include "replay.h"
 #include "tcx.h"
 #include "vips.h"
 
@@ -30,13 +36,95 @@ static __always_inline int at_network(struct __sk_buff *skb, __u32 offset, void 
         return bpf_skb_load_bytes_relative(skb, offset, to, len, BPF_HDR_START_NET);
 }
 
+/* Reads which connection of a server a packet of it belongs to, and its TCP header. Less than zero if it is not TCP. */
+static __always_inline int read_from_away(struct __sk_buff *skb, struct sb_flow *theirs,
+                                          struct tcp_numbers *numbers, __be32 *ack)
+{
+        struct tcphdr tcp;
+        union {
+                struct iphdr v4;
+                struct ipv6hdr v6;
+        } ip;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                if (at_network(skb, 0, &ip.v4, sizeof(ip.v4)) || ip.v4.protocol != IPPROTO_TCP ||
+                    ip.v4.ihl != 5 || ip.v4.frag_off & bpf_htons(SB_IP_OFFSET))
+                        return -1;
+                sb_map_v4(theirs->vip, ip.v4.saddr);
+                sb_map_v4(theirs->client, ip.v4.daddr);
+                numbers->tcp = sizeof(ip.v4);
+        } else {
+                if (skb->protocol != bpf_htons(ETH_P_IPV6) || at_network(skb, 0, &ip.v6, sizeof(ip.v6)) ||
+                    ip.v6.nexthdr != IPPROTO_TCP)
+                        return -1;
+                sb_copy_v6(theirs->vip, &ip.v6.saddr);
+                sb_copy_v6(theirs->client, &ip.v6.daddr);
+                numbers->tcp = sizeof(ip.v6);
+        }
+        if (at_network(skb, numbers->tcp, &tcp, sizeof(tcp)))
+                return -1;
+        theirs->vip_port = tcp.source;
+        theirs->client_port = tcp.dest;
+        numbers->tcp += sizeof(struct ethhdr);
+        numbers->start = numbers->tcp + tcp.doff * 4;
+        numbers->seq = bpf_ntohl(tcp.seq);
+        numbers->flags = sb_tcp_flags(&tcp);
+        *ack = tcp.ack_seq;
+        return 0;
+}
+
+/*
+ * A packet of a server behind this interface, on a connection that the node has adopted for it, leaves from the VIP.
+ * TCX_NEXT if it is none.
+ */
+static __noinline int on_from_away(struct __sk_buff *skb)
+{
+        struct tcp_numbers numbers = {};
+        struct sb_node_settings *s;
+        struct sb_flow theirs = {};
+        struct readdressing r = {};
+        struct sb_endpoint *vip;
+        struct sb_owned *flow;
+        __u32 zero = 0;
+        __be32 ack;
+
+        if (read_from_away(skb, &theirs, &numbers, &ack))
+                return TCX_NEXT;
+        vip = bpf_map_lookup_elem(&away, &theirs);
+        if (!vip)
+                return TCX_NEXT;
+        sb_copy_v6(r.from, theirs.vip);
+        r.from_port = theirs.vip_port;
+        sb_copy_v6(r.to, vip->address);
+        r.to_port = vip->port;
+        r.source = 1;
+        sb_copy_v6(theirs.vip, vip->address);
+        theirs.vip_port = vip->port;
+        s = bpf_map_lookup_elem(&settings, &zero);
+        flow = bpf_map_lookup_elem(&owned, &theirs);
+        /* Its flow has ended, or its entry has given way to others. */
+        if (!s || !flow || !is_away(flow) || flow->away.ifindex != skb->ifindex)
+                return drop(SB_NODE_DROP_AWAY);
+        if ((numbers.flags & SYN_ACK) == SYN_ACK) {
+                on_syn_ack(skb, flow, &numbers, bpf_ntohl(ack));
+                return TCX_DROP;
+        }
+        if (readdress(skb, &r))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return bpf_redirect_neigh(s->ifindex, NULL, 0, 0);
+}
+
 static __always_inline int on_other_interface(struct __sk_buff *skb)
 {
         __u8 address[16] __attribute__((aligned(8)));
         __be32 v4;
+        int verdict;
 
         if (skb->pkt_type == PACKET_OTHERHOST)
                 return TCX_NEXT;
+        verdict = on_from_away(skb);
+        if (verdict != TCX_NEXT)
+                return verdict;
         if (skb->protocol == bpf_htons(ETH_P_ARP)) {
                 if (at_network(skb, offsetof(struct arp_ipv4, target_ip), &v4, sizeof(v4)))
                         return TCX_NEXT;

@@ -80,12 +80,12 @@ struct {
         __type(value, __u32);
 } vip_addresses SEC(".maps");
 
-/* VIPs whose listener is at another address of this machine, and that address. */
+/* VIPs whose listener is at another address, and where. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);
         __type(key, struct sb_endpoint);
-        __type(value, struct sb_endpoint);
+        __type(value, struct sb_server);
 } servers SEC(".maps");
 
 struct {

@@ -25,6 +25,7 @@
 #include "adopt.h"
 #include "again.h"
 #include "answer.h"
+#include "away.h"
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
@@ -268,14 +269,20 @@ int switchback_egress(struct __sk_buff *skb)
                 if ((void *)(tcp + 1) > (void *)(long)skb->data_end)
                         return drop(SB_NODE_DROP_MALFORMED);
                 numbers.seq = bpf_ntohl(tcp->seq);
+                if (numbers.flags & SB_TCP_RST && is_replaying(owned_flow))
+                        owned_flow->masquerade.stage = SB_REPLAY_UNFIT;
         }
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
+        if (is_away(owned_flow))
+                note_from_away(skb, &owned_flow->away, numbers.tcp, len);
         verdict = keep_back(skb, owned_flow, &flow, tcp, len);
         if (verdict != TCX_NEXT)
                 return verdict;
         unhook(owned_flow, &flow);
         verdict = follow_responses(skb, owned_flow, &flow, &numbers);
+        if (is_away(owned_flow) && (numbers.flags & SB_TCP_RST || is_closed_away(&owned_flow->away)))
+                end_away(&flow, owned_flow, SB_END_SERVER);
         return verdict == TCX_NEXT ? leave(skb, &flow) : verdict;
 }
 

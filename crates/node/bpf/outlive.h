@@ -16,6 +16,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "away.h"
 #include "counters.h"
 #include "follow.h"
 #include "framing.h"
@@ -119,12 +120,14 @@ static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owne
         return 1;
 }
 
-static __always_inline int has_ended(struct __sk_buff *skb, __u8 tcp_flags)
+static __always_inline int has_ended(struct __sk_buff *skb, const struct sb_owned *flow, __u8 tcp_flags)
 {
         struct bpf_sock *sk;
 
         if (tcp_flags & SB_TCP_RST)
                 return 1;
+        if (is_away(flow))
+                return tcp_flags & SB_TCP_FIN && !(flow->away.ended & SB_AWAY_CLIENT_FIN);
         sk = skb->sk;
         if (!(tcp_flags & SB_TCP_FIN) || !sk)
                 return 0;
@@ -148,6 +151,8 @@ static __always_inline int is_heard(struct __sk_buff *skb, const struct sb_owned
         struct bpf_tcp_sock *tcp;
         struct bpf_sock *sk;
 
+        if (is_away(flow))
+                return flow->away.snd_una == seq;
         sk = skb->sk;
         if (!sk)
                 return 1;
@@ -171,12 +176,12 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
         seq = bpf_ntohl(header->seq);
         ack = bpf_ntohl(header->ack_seq);
         tcp_flags = sb_tcp_flags(header);
-        if (has_ended(skb, tcp_flags) && is_insured(flow, key, len)) {
+        if (has_ended(skb, flow, tcp_flags) && is_insured(flow, key, len)) {
                 bequeath(flow, key, flow->followed);
                 return TCX_DROP;
         }
         if (len == 0 && (is_waiting(flow) || (is_idle(flow) && flow->followed == seq)) &&
-            has_ended(skb, tcp_flags)) {
+            has_ended(skb, flow, tcp_flags)) {
                 if (is_heard(skb, flow, seq)) {
                         orphan(flow, seq);
                         return TCX_DROP;

@@ -119,6 +119,15 @@ static __noinline int end_flow(const struct sb_flow *key, const struct sb_owned 
         return bpf_map_delete_elem(&owned, key);
 }
 
+/* Ends a connection to a server behind an interface, of which no socket tells. */
+static __always_inline void end_away(const struct sb_flow *key, struct sb_owned *flow, enum sb_end end)
+{
+        if (flow->state != SB_OWN_OPEN)
+                return;
+        load_end(flow, SB_OWN_OPEN);
+        end_flow(key, flow, end);
+}
+
 static __always_inline __u32 via_of(const struct handoff *h)
 {
         return *(const __u32 *)&h->sender[12];
@@ -171,8 +180,11 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->cookies.request.allowed = ~0ULL;
         sb_copy_v6(flow->switch_address, h->sender);
         flow->via = via_of(h);
-        if (before)
+        if (before) {
                 load_end(before, before->state);
+                /* Its server has to be told to forget the old connection. */
+                flow->away = before->away;
+        }
         note_requests(flow, h);
         note_path(flow, h);
         return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);

@@ -132,7 +132,7 @@ static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h
         if (bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY) || come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORGOTTEN);
-        return reset_locally(skb, h, facts->rcv_nxt);
+        return reset_locally(skb, h, NULL, facts->rcv_nxt);
 }
 
 __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
@@ -199,7 +199,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return reset_locally(skb, h, facts.rcv_nxt);
+        return reset_locally(skb, h, flow, facts.rcv_nxt);
 }
 
 /* Answers PROBE, and may promise to accept no adoption before the one that it announces. */

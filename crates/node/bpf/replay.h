@@ -23,15 +23,19 @@
 #include <bpf/bpf_helpers.h>
 
 #include "again.h"
+#include "away.h"
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "deliver.h"
 #include "follow.h"
 #include "kernel.h"
+#include "load.h"
 #include "maps.h"
 #include "masquerade.h"
 #include "node_maps.h"
 #include "packet.h"
+#include "queue.h"
 #include "received.h"
 #include "resume.h"
 #include "socket.h"
@@ -50,6 +54,8 @@ static __always_inline int is_replayed(const struct socket_facts *listener)
         struct sb_node_settings *s;
         __u32 zero = 0;
 
+        if (listener->away)
+                return 1;
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s || s->adoption == SB_ADOPTION_KERNEL)
                 return 0;
@@ -161,14 +167,16 @@ static __noinline int send_syn(struct __sk_buff *skb, struct handoff *h, struct 
                 flow->masquerade.tsval = h->tsecr + sb_round_trip_ms(settled);
                 flow->masquerade.ours = settled & SB_SYN_WSCALE ? h->option.payload.flow.wscale & 15 : 0;
         }
-        flow->masquerade.stage = flow->masquerade.stage == SB_REPLAY_NONE ? SB_REPLAY_SYN : SB_REPLAY_AGAIN;
+        flow->masquerade.stage =
+            flow->masquerade.stage == SB_REPLAY_ANSWERED ? SB_REPLAY_AGAIN : SB_REPLAY_SYN;
         fill_syn(&syn, h, mss_towards(h));
         /* A SYN with a congestion mark may be refused ECN: tcp_ecn_create_request(). */
         if (cut(skb, h, sizeof(syn)) || clear_ecn(skb, h) ||
-            bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &syn, sizeof(syn), 0) ||
-            steer(skb, h))
+            bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &syn, sizeof(syn), 0))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return TCX_PASS;
+        if (is_away(flow))
+                return send_away(skb, &h->flow, flow);
+        return steer(skb, h) ? drop(SB_NODE_DROP_MALFORMED) : TCX_PASS;
 }
 
 /* What a server answers to a SYN. */
@@ -205,7 +213,11 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
         struct sb_option_walk walk = {};
         __u32 at = numbers->tcp + sizeof(struct tcphdr), len = numbers->start - at;
 
-        if (flow->masquerade.stage != SB_REPLAY_SYN || flow->state != SB_OWN_ADOPTING || ack != flow->asked)
+        if (flow->state != SB_OWN_ADOPTING || ack != flow->asked)
+                return sb_lose();
+        if (flow->masquerade.stage == SB_REPLAY_AGAIN)
+                flow->masquerade.stage = SB_REPLAY_READY;
+        if (flow->masquerade.stage != SB_REPLAY_SYN)
                 return sb_lose();
         asm volatile("" : "+r"(len));
         if (len && len <= SB_TCPOPT_SPACE && !bpf_skb_load_bytes(skb, at, walk.space.bytes, len)) {
@@ -250,10 +262,19 @@ static __noinline int read_request(struct __sk_buff *skb, const struct handoff *
 }
 
 /* Turns the decapsulated packet into the ACK of the handshake. */
-static __always_inline int end_replay(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
+static __noinline int end_replay(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
         flow->masquerade.stage = SB_REPLAY_DONE;
-        return end_handshake(skb, sizeof(struct ethhdr) + h->inner_len, &flow->masquerade);
+        if (end_handshake(skb, sizeof(struct ethhdr) + h->inner_len, &flow->masquerade))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (!is_away(flow))
+                return TCX_PASS;
+        /* No socket tells that it has been made. */
+        begin_away(flow, h);
+        give_back(flow);
+        load_begin();
+        flow->state = SB_OWN_OPEN;
+        return send_away(skb, &h->flow, flow);
 }
 
 /* The handshake fails: the server forgets it, and a clone refuses the adoption. */
@@ -262,7 +283,7 @@ static __always_inline int fail_replay(struct __sk_buff *skb, const struct hando
         flow->masquerade.stage = SB_REPLAY_FAILED;
         if (come_again(skb, SKB_MARK_CONFIRMED))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return reset_locally(skb, h, h->seq);
+        return reset_locally(skb, h, flow, h->seq);
 }
 
 /* The new socket keeps its masquerade, should the entry of its flow give way to others. */

@@ -6,6 +6,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "away.h"
+#include "counters.h"
 #include "framing.h"
 #include "handoff.h"
 #include "insert.h"
@@ -30,6 +32,11 @@ static __always_inline int begin_session(struct __sk_buff *skb, const struct han
                 return restore_names(skb, h, flow, p, h->seq);
         pass_requests(&flow->cookies);
         flow->hooked = needs_cookie(h, p) && h->payload ? SB_HOOK_WANTED : SB_HOOK_NONE;
+        /* The program that inserts cookies needs the server's socket. */
+        if (flow->hooked == SB_HOOK_WANTED && is_away(flow)) {
+                flow->hooked = SB_HOOK_NONE;
+                count(SB_NODE_COOKIE_MISSED);
+        }
         return 0;
 }
 

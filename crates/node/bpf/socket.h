@@ -8,6 +8,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
+#include "away.h"
 #include "kernel.h"
 #include "maps.h"
 #include "masquerade.h"
@@ -40,7 +41,7 @@ static __always_inline struct bpf_sock *lookup(struct __sk_buff *skb, const stru
 {
         struct bpf_sock *skc = lookup_at(skb, h, h->flow.client_port, h->flow.vip, h->flow.vip_port);
         struct sb_endpoint vip = {.port = h->flow.vip_port};
-        struct sb_endpoint *server;
+        struct sb_server *server;
 
         if (skc && *(volatile __u32 *)&skc->state != TCP_LISTEN)
                 return skc;
@@ -51,7 +52,7 @@ static __always_inline struct bpf_sock *lookup(struct __sk_buff *skb, const stru
         if (skc)
                 bpf_sk_release(skc);
         /* No connection of another client has this port. */
-        return lookup_at(skb, h, 0, server->address, server->port);
+        return lookup_at(skb, h, 0, server->at.address, server->at.port);
 }
 
 /* Kind of the socket that the kernel has for a flow. */
@@ -80,6 +81,7 @@ struct socket_facts {
         __u32 backlog_limit;
         __u8 slot;  /* in `adopting` */
         __u8 mptcp; /* a listener that speaks MPTCP */
+        __u8 away;  /* a listener behind an interface */
 };
 
 /* Next TSval of a socket with this offset: tcp_time_stamp_ms(), include/net/tcp.h. */
@@ -117,16 +119,49 @@ static __always_inline int is_mptcp(struct tcp_sock *tcp)
         return bpf_core_field_exists(tcp->is_mptcp) && tcp->is_mptcp;
 }
 
+/* Room in the accept queue of a listener of which nothing is known. */
+#define UNKNOWN_LIMIT 65535
+
+/* The same for a server behind an interface, as far as packets have told. Less than zero if the server is here. */
+static __always_inline int read_away(const struct handoff *h, const struct sb_owned *flow,
+                                     struct socket_facts *facts)
+{
+        const struct sb_away *known;
+
+        if (!flow || !is_away(flow) || flow->away.ended & SB_AWAY_RESET) {
+                if (!away_server(&h->flow))
+                        return -1;
+                facts->kind = SOCKET_LISTENER;
+                facts->backlog_limit = UNKNOWN_LIMIT;
+                facts->slot = 1;
+                facts->away = 1;
+                return 0;
+        }
+        known = &flow->away;
+        facts->kind = SOCKET_LIVE;
+        facts->state = known->ended ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
+        facts->rcv_nxt = known->rcv_nxt;
+        facts->copied_seq = known->rcv_nxt;
+        facts->snd_nxt = known->snd_nxt;
+        facts->snd_una = known->snd_una;
+        facts->write_seq = known->snd_nxt;
+        facts->tsoffset = known->clock;
+        return 0;
+}
+
 /* Reads the socket of the flow, whose entry is `flow` or NULL. */
 static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, const struct sb_owned *flow,
                                   struct socket_facts *facts)
 {
-        struct bpf_sock *skc = lookup(skb, h);
         struct tcp_timewait_sock *waiting;
         const struct sb_masquerade *m;
         struct tcp_sock *tcp;
+        struct bpf_sock *skc;
 
         facts->kind = SOCKET_NONE;
+        if (!read_away(h, flow, facts))
+                return 0;
+        skc = lookup(skb, h);
         if (!skc)
                 return 0;
         facts->state = *(volatile __u32 *)&skc->state;

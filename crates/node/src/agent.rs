@@ -269,6 +269,7 @@ impl Agent<'_> {
             }
             if self.guards.are_due()? {
                 self.guards.keep(&self.programs, pins)?;
+                self.programs.set_servers(&self.plan)?;
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
             self.exchange(&mut exchange, &records)?;
@@ -498,7 +499,7 @@ impl Agent<'_> {
             // Undo; the first error is the one to report.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
-            let _ = self.programs.set_servers(&self.plan.servers());
+            let _ = self.programs.set_servers(&self.plan);
             let _ = self.programs.set_clients(&self.plan.clients);
             let _ = self.tls.set(&self.plan, &self.programs);
             return Err(error);
@@ -521,7 +522,7 @@ impl Agent<'_> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
-        self.programs.set_servers(&new.servers())?;
+        self.programs.set_servers(new)?;
         self.programs.set_clients(&new.clients)?;
         self.tls.set(new, &self.programs)?;
         self.set_settings(settings)

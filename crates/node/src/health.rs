@@ -91,7 +91,9 @@ impl Plan {
     /// Health checks of this node.
     pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
-            let settings = self.cluster.pools[listener.pool].health.clone()?;
+            // The kernel does not tell whether anybody listens on another machine.
+            let needed = || self.is_away(listener).then(Settings::default);
+            let settings = self.cluster.pools[listener.pool].health.clone().or_else(needed)?;
             Some(CheckSpec { listener: listener.clone(), server: self.server_of(listener)?, settings })
         };
         self.listeners.iter().filter_map(check).collect()

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) clients: Clients,
     /// How its listeners get connections.
     pub(crate) adopting: Adopting,
+    /// Addresses of this machine.
+    own: Vec<IpAddr>,
 }
 
 /// A listener of this node for a pool.
@@ -60,9 +62,10 @@ pub(crate) struct PoolListener {
 impl Plan {
     /// Reads the file and finds the node in it. Logs the warnings about the file, which are also returned.
     pub(crate) fn load(config: &Path, name: &str) -> Result<(Plan, Vec<Diagnostic>), Error> {
-        let Checked { cluster, warnings } = switchback_tls::check(config, &interface::all_addresses()?)
+        let own = interface::all_addresses()?;
+        let Checked { cluster, warnings } = switchback_tls::check(config, &own)
             .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
-        let plan = Plan::new(cluster, name)?;
+        let plan = Plan { own, ..Plan::new(cluster, name)? };
         events::log_warnings(&warnings);
         Ok((plan, warnings))
     }
@@ -99,6 +102,7 @@ impl Plan {
             sessions,
             clients: Clients::of(&cluster, index),
             adopting: Adopting::new(adoption),
+            own: Vec::new(),
             index,
             cluster,
         })
@@ -152,14 +156,14 @@ impl Plan {
         }
     }
 
-    fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
-        self.cluster.services.iter().find(|service| service.listen.contains(&vip))
+    /// Whether the server is not on this machine, but behind one of its interfaces.
+    pub(crate) fn is_away(&self, listener: &PoolListener) -> bool {
+        let ip = listener.at.ip();
+        listener.at != listener.address && !ip.is_loopback() && !self.own.contains(&ip)
     }
 
-    /// The VIPs whose listener is elsewhere, and where.
-    pub(crate) fn servers(&self) -> BTreeMap<SocketAddr, SocketAddr> {
-        let elsewhere = self.listeners.iter().filter(|listener| listener.at != listener.address);
-        elsewhere.map(|listener| (listener.address, listener.at)).collect()
+    fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
+        self.cluster.services.iter().find(|service| service.listen.contains(&vip))
     }
 }
 

@@ -22,10 +22,10 @@ use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_flow, sb_flow_state,
     sb_listed, sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
-    sb_reason, sb_stalled,
+    sb_reason, sb_server, sb_stalled,
 };
 
-use crate::plan::Plan;
+use crate::plan::{Plan, PoolListener};
 use crate::released::Released;
 use crate::sessions::PoolKey;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
@@ -67,7 +67,7 @@ impl<'obj> Programs<'obj> {
             programs.add_vip(*vip, plan.kind_of(*vip))?;
         }
         programs.set_sessions(&plan.sessions)?;
-        programs.set_servers(&plan.servers())?;
+        programs.set_servers(plan)?;
         programs.attach_insert()?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
@@ -162,10 +162,18 @@ impl<'obj> Programs<'obj> {
         map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
     }
 
-    /// Replaces the VIPs whose listener is elsewhere.
-    pub(crate) fn set_servers(&self, servers: &BTreeMap<SocketAddr, SocketAddr>) -> Result<()> {
-        let bytes = |address: &SocketAddr| bytes_of(&endpoint(*address)).to_vec();
-        let wanted = servers.iter().map(|(vip, server)| (bytes(vip), bytes(server))).collect();
+    /// Replaces the VIPs whose listener is elsewhere, and finds the interfaces behind which they are.
+    pub(crate) fn set_servers(&self, plan: &Plan) -> Result<()> {
+        let elsewhere = plan.listeners.iter().filter(|listener| listener.at != listener.address);
+        let entry = |listener: &PoolListener| {
+            let ifindex = match plan.is_away(listener) {
+                true => interface::towards(listener.at.ip())?.unwrap_or(0),
+                false => 0,
+            };
+            let server = sb_server { at: endpoint(listener.at), ifindex };
+            Ok((bytes_of(&endpoint(listener.address)).to_vec(), bytes_of(&server).to_vec()))
+        };
+        let wanted = elsewhere.map(entry).collect::<Result<_>>()?;
         maps::replace(&self.skeleton.maps.servers, &wanted).doing(|| "write the map servers")
     }
 

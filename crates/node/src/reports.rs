@@ -195,15 +195,19 @@ impl Reporter {
         health: Option<Health>,
         draining: bool,
     ) -> Option<Report> {
-        let queue = self.queue(listener);
-        let state = self.state(plan, queue, health, draining)?;
+        let queue = self.queue(plan, listener);
+        let state = self.state(plan, listener, queue, health, draining)?;
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         Some(Report {
             listener: listener.address,
             pool: pool_id(&plan.cluster.pools[listener.pool].name),
             number: self.number,
             reason: state.reason(),
-            queue: queue.map_or((0, 0), |queue| (saturated(queue.len), saturated(queue.limit))),
+            queue: match queue {
+                Some(queue) => (saturated(queue.len), saturated(queue.limit)),
+                None if plan.is_away(listener) => (0, u16::MAX),
+                None => (0, 0),
+            },
             in_flight: self.load.in_flight(),
             flows: self.load.flows(),
             first_byte: self.load.first_byte(),
@@ -213,7 +217,10 @@ impl Reporter {
         })
     }
 
-    fn queue(&self, listener: &PoolListener) -> Option<Queue> {
+    fn queue(&self, plan: &Plan, listener: &PoolListener) -> Option<Queue> {
+        if plan.is_away(listener) {
+            return None;
+        }
         queue_at(self.listeners.as_deref()?, listener.at)
     }
 
@@ -221,13 +228,14 @@ impl Reporter {
     fn state(
         &self,
         plan: &Plan,
+        listener: &PoolListener,
         queue: Option<Queue>,
         health: Option<Health>,
         draining: bool,
     ) -> Option<State> {
         Some(match queue {
             _ if draining => State::Draining,
-            None if self.listeners.is_some() => State::NoListener,
+            None if self.listeners.is_some() && !plan.is_away(listener) => State::NoListener,
             Some(queue) if plan.adopting.excludes(queue) => State::Mptcp,
             _ => match health {
                 Some(Health::Unknown) => return None,
@@ -258,15 +266,19 @@ impl Reporter {
     /// The listeners as last measured.
     fn listeners(&self, plan: &Plan, checks: &Checks, draining: bool) -> Vec<ListenerStatus> {
         let status = |listener: &PoolListener| {
-            let queue = self.queue(listener);
-            let state = self.state(plan, queue, checks.of(listener), draining);
+            let queue = self.queue(plan, listener);
+            let state = self.state(plan, listener, queue, checks.of(listener), draining);
             ListenerStatus {
                 pool: plan.cluster.pools[listener.pool].name.clone(),
                 address: Some(listener.address),
                 state: state.map_or(NOT_CHECKED, State::words).into(),
                 queue_len: queue.map(|queue| queue.len),
                 queue_limit: queue.map(|queue| queue.limit),
-                adoption: queue.map(|queue| plan.adopting.words(queue)).unwrap_or_default(),
+                adoption: match queue {
+                    Some(queue) => plan.adopting.words(queue),
+                    None if plan.is_away(listener) => "replay (the server is behind an interface)".into(),
+                    None => Default::default(),
+                },
             }
         };
         plan.listeners.iter().map(status).collect()

@@ -1,6 +1,6 @@
 //! Facts about a network interface.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -83,6 +83,22 @@ pub fn with_address(address: IpAddr) -> Result<String> {
     }
     Err(Error::new(format!("no interface of this machine has the address {address}"))
         .remedy("correct the node's address in the configuration, or the name of this machine"))
+}
+
+/// The interface by which this machine would send to the address; None if it is its own, or has no route.
+pub fn towards(address: IpAddr) -> Result<Option<u32>> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // Connecting a UDP socket chooses a source address, and sends nothing.
+    let socket = UdpSocket::bind((any, 0)).doing(|| "open a UDP socket")?;
+    if socket.connect((address, 1)).is_err() {
+        return Ok(None);
+    }
+    let source = socket.local_addr().doing(|| "read the address of a UDP socket")?.ip();
+    if source == address {
+        return Ok(None);
+    }
+    index(&with_address(source)?).map(Some)
 }
 
 /// Bytes of the longest IP packet that the interface sends.

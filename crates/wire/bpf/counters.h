@@ -93,6 +93,7 @@
         X(DROP_VERSION, "dropped: handoff packet of a later version of the format")                          \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
+        X(DROP_AWAY, "dropped: packet of a server behind an interface, of a connection that is over")        \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
         X(DROP_NOT_KEPT, "dropped: question for a packet that is not kept, or not any more")                 \
         X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")                    \

@@ -37,6 +37,12 @@ enum sb_adoption {
         SB_ADOPTION_REPLAY = 2, /* a handshake makes the socket, and numbers are translated */
 };
 
+/* Where the listener of a VIP is. */
+struct sb_server {
+        struct sb_endpoint at;
+        __u32 ifindex; /* of the interface behind which it is; 0: on this machine */
+};
+
 /* Values in the map of VIPs. */
 #define SB_VIP_HELD     1 /* a switch answers ARP for it */
 #define SB_VIP_SWITCHED 2 /* the switch of this machine answers ARP for it */
@@ -163,8 +169,9 @@ enum sb_replay {
         SB_REPLAY_ANSWERED = 2, /* it has answered */
         SB_REPLAY_UNFIT = 3,    /* its answer lacks an option that the client uses */
         SB_REPLAY_AGAIN = 4,    /* it has been sent the SYN once more */
-        SB_REPLAY_DONE = 5,     /* it has been sent the request */
-        SB_REPLAY_FAILED = 6,   /* it has been sent a RST */
+        SB_REPLAY_READY = 5,    /* it has answered that, too */
+        SB_REPLAY_DONE = 6,     /* it has been sent the request */
+        SB_REPLAY_FAILED = 7,   /* it has been sent a RST */
 };
 
 /*
@@ -179,6 +186,24 @@ struct sb_masquerade {
         __u8 ours;   /* window scale that the client knows */
         __u8 reserved;
 };
+
+/* The server of a flow that is behind an interface, as packets tell. Numbers are those that the client knows. */
+struct sb_away {
+        struct sb_endpoint server;
+        __u32 ifindex;    /* 0: the server is on this machine */
+        __u32 rcv_nxt;    /* acknowledged by the server */
+        __u32 snd_nxt;    /* sent by it */
+        __u32 snd_una;    /* acknowledged to it */
+        __u32 clock;      /* its last TSval, less the milliseconds of CLOCK_MONOTONIC then */
+        __u32 client_end; /* behind the client's FIN */
+        __u8 ended;       /* SB_AWAY_* */
+        __u8 reserved[3];
+};
+
+#define SB_AWAY_CLIENT_FIN 1
+#define SB_AWAY_SERVER_FIN 2
+/* The server has been sent a RST. */
+#define SB_AWAY_RESET 4
 
 struct sb_owned {
         __u8 switch_address[16]; /* of the switch that handed the flow over */
@@ -221,6 +246,7 @@ struct sb_owned {
         __u32 via;           /* end of the address of the switch that the flow came by last */
         __u32 insure;        /* KiB from which on the response is insurable, and SB_INSURE_*; 0: not known */
         struct sb_masquerade masquerade;
+        struct sb_away away;
         struct sb_ended ended;
         struct sb_cookies cookies;
 };

@@ -79,6 +79,9 @@ pub const SB_CODE_LEN: u32 = 8;
 pub const SB_SET_COOKIE_MAX: u32 = 256;
 pub const SB_CHANGED_MAX: u32 = 4;
 pub const SB_HEADS: u32 = 256;
+pub const SB_AWAY_CLIENT_FIN: u32 = 1;
+pub const SB_AWAY_SERVER_FIN: u32 = 2;
+pub const SB_AWAY_RESET: u32 = 4;
 pub const SB_INSURE_REPORTED: u32 = 2147483648;
 pub const SB_INSURE_RESUMED: u32 = 1073741824;
 pub const SB_INSURE_FINGERPRINTED: u32 = 536870912;
@@ -610,6 +613,12 @@ pub enum sb_adoption {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_server {
+    pub at: sb_endpoint,
+    pub ifindex: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_load {
     pub requests: __u64,
     pub responses: __u64,
@@ -711,8 +720,9 @@ pub enum sb_replay {
     SB_REPLAY_ANSWERED = 2,
     SB_REPLAY_UNFIT = 3,
     SB_REPLAY_AGAIN = 4,
-    SB_REPLAY_DONE = 5,
-    SB_REPLAY_FAILED = 6,
+    SB_REPLAY_READY = 5,
+    SB_REPLAY_DONE = 6,
+    SB_REPLAY_FAILED = 7,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -723,6 +733,19 @@ pub struct sb_masquerade {
     pub theirs: __u8,
     pub ours: __u8,
     pub reserved: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_away {
+    pub server: sb_endpoint,
+    pub ifindex: __u32,
+    pub rcv_nxt: __u32,
+    pub snd_nxt: __u32,
+    pub snd_una: __u32,
+    pub clock: __u32,
+    pub client_end: __u32,
+    pub ended: __u8,
+    pub reserved: [__u8; 3usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -767,6 +790,7 @@ pub struct sb_owned {
     pub via: __u32,
     pub insure: __u32,
     pub masquerade: sb_masquerade,
+    pub away: sb_away,
     pub ended: sb_ended,
     pub cookies: sb_cookies,
 }
@@ -1214,6 +1238,8 @@ pub enum NodeCounter {
     DropMalformed,
     #[doc = "dropped: packet to a VIP that did not come through a switch"]
     DropPlain,
+    #[doc = "dropped: packet of a server behind an interface, of a connection that is over"]
+    DropAway,
     #[doc = "dropped: no socket for a forwarded packet"]
     DropNoSocket,
     #[doc = "dropped: question for a packet that is not kept, or not any more"]
@@ -1263,7 +1289,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 74] = [
+    pub const ALL: [NodeCounter; 75] = [
         NodeCounter::Adopted,
         NodeCounter::Replayed,
         NodeCounter::Repeated,
@@ -1315,6 +1341,7 @@ impl NodeCounter {
         NodeCounter::DropVersion,
         NodeCounter::DropMalformed,
         NodeCounter::DropPlain,
+        NodeCounter::DropAway,
         NodeCounter::DropNoSocket,
         NodeCounter::DropNotKept,
         NodeCounter::DropStale,
@@ -1393,6 +1420,7 @@ impl NodeCounter {
             NodeCounter::DropVersion => "drop_version",
             NodeCounter::DropMalformed => "drop_malformed",
             NodeCounter::DropPlain => "drop_plain",
+            NodeCounter::DropAway => "drop_away",
             NodeCounter::DropNoSocket => "drop_no_socket",
             NodeCounter::DropNotKept => "drop_not_kept",
             NodeCounter::DropStale => "drop_stale",
@@ -1472,6 +1500,7 @@ impl NodeCounter {
             NodeCounter::DropVersion => "dropped: handoff packet of a later version of the format",
             NodeCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
+            NodeCounter::DropAway => "dropped: packet of a server behind an interface, of a connection that is over",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
             NodeCounter::DropNotKept => "dropped: question for a packet that is not kept, or not any more",
             NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",

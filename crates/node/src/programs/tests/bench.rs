@@ -30,7 +30,7 @@ use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
     endpoint, read_from, sb_adopting, sb_adoption, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint,
     sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load,
-    sb_network, sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen,
+    sb_network, sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_server,
     sb_session_mode, sb_sized, sb_stalled,
 };
 
@@ -321,7 +321,22 @@ impl Bench {
     /// Has the flow's VIP served at another address.
     pub fn serve_at(&self, flow: &sb_flow, server: SocketAddr) {
         let map = &self.skel.maps.servers;
-        map.update(bytes_of(&endpoint(flow.vip())), bytes_of(&endpoint(server)), MapFlags::ANY).unwrap();
+        let server = sb_server { at: endpoint(server), ifindex: 0 };
+        map.update(bytes_of(&endpoint(flow.vip())), bytes_of(&server), MapFlags::ANY).unwrap();
+    }
+
+    /// Has the flow's VIP served by a server behind an interface, which has this connection.
+    pub fn serve_away(&self, flow: &sb_flow, server: SocketAddr, ifindex: u32) {
+        let value = sb_server { at: endpoint(server), ifindex };
+        let vip = endpoint(flow.vip());
+        self.skel.maps.servers.update(bytes_of(&vip), bytes_of(&value), MapFlags::ANY).unwrap();
+        let theirs = super::frames::of_server(flow, server);
+        self.skel.maps.away.update(bytes_of(&theirs), bytes_of(&vip), MapFlags::ANY).unwrap();
+    }
+
+    /// Runs the program of another interface on a frame.
+    pub fn guard(&self, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        run(&self.skel.progs.switchback_guard, frame, 0)
     }
 
     /// Has the program hear fingerprints of another node's response.

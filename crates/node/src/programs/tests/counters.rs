@@ -412,6 +412,14 @@ impl Flows<'_> {
             DropPlain => drop(
                 bench.ingress(&to_us(&packet::bare(&self.next().flow, true, Seq(1), Seq(1), flags::ACK)), 0),
             ),
+            DropAway => {
+                let server = "198.51.100.80:8080".parse().expect("an address");
+                let known = self.of_ipv4();
+                bench.serve_away(&known.flow, server, LOOPBACK);
+                let theirs = of_server(&known.flow, server);
+                bench.guard(&inside(&segment(&theirs, false, (Seq(1), Seq(2)), flags::ACK, None, b"")));
+                bench.serve_at(&known.flow, known.flow.vip());
+            }
             DropNoSocket => self.say_of_next(SB_OP_FORWARD, 0, REQUEST),
             DropStale => {
                 // A later request of the flow is being adopted.

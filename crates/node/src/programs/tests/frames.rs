@@ -1,7 +1,7 @@
 //! Flows, and frames about them as the node gets them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use switchback_http::framing::Framing;
 use switchback_wire::flow_state::{FlowState, Handshake};
@@ -43,6 +43,11 @@ pub fn flow(v6: bool, client_port: u16, vip_port: u16) -> sb_flow {
     }
 }
 
+/// The flow as a server at another address knows it.
+pub fn of_server(flow: &sb_flow, server: SocketAddr) -> sb_flow {
+    sb_flow { vip: address_bytes(server.ip()), vip_port: server.port().to_be(), ..*flow }
+}
+
 pub fn ethernet(dest: [u8; 6], source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let kind: [u8; 2] = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
     [&dest[..], &source, &kind, packet].concat()
@@ -51,6 +56,11 @@ pub fn ethernet(dest: [u8; 6], source: [u8; 6], packet: &[u8]) -> Vec<u8> {
 /// An incoming frame.
 pub fn to_us(packet: &[u8]) -> Vec<u8> {
     ethernet(OURS, ROUTER, packet)
+}
+
+/// A frame for the loopback interface, which has no address: other frames are for other machines.
+pub fn inside(packet: &[u8]) -> Vec<u8> {
+    ethernet([0; 6], ROUTER, packet)
 }
 
 pub const VIP4: [u8; 4] = [192, 0, 2, 100];

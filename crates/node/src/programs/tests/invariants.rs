@@ -85,7 +85,7 @@ fn is_of_version(packet: &[u8], header: usize) -> bool {
 }
 
 /// The flow of a TCP packet from or to the client.
-fn flow_of(packet: &[u8], header: usize, from_client: bool) -> Option<sb_flow> {
+pub fn flow_of(packet: &[u8], header: usize, from_client: bool) -> Option<sb_flow> {
     let (source, dest) = addresses(packet, header)?;
     let port = |at: usize| Some(be16(packet, header + at)?.to_be());
     let (source_port, dest_port) = (port(0)?, port(2)?);
@@ -211,7 +211,7 @@ fn arp_names_vip(frame: &[u8], at: usize) -> bool {
         && address.is_some_and(|v4| is_vip(&address_bytes(<[u8; 4]>::try_from(v4).expect("four").into())))
 }
 
-fn is_sealed(packet: &[u8]) -> bool {
+pub fn is_sealed(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || fold(sum(&packet[..20])) == 0
 }
 

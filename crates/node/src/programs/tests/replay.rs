@@ -14,6 +14,7 @@ use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
+use super::invariants::{flow_of, is_sealed};
 
 const END: u32 = REQUEST.len() as u32;
 /// Of the server, which is 7 steps from the client's scale.
@@ -290,5 +291,205 @@ fn a_listener_elsewhere_gets_the_handshake() {
             socket.read_exact(&mut [0; END as usize]).expect("the request");
         }
         wait_until("the switch is told", || bench.counter(Replayed) == 2);
+    });
+}
+
+/// A server behind an interface.
+const AWAY: [&str; 2] = ["198.51.100.80:8080", "[2001:db8:1::80]:8080"];
+
+fn away(bench: &Bench, known: &KnownFlow) -> SocketAddr {
+    let server = AWAY[usize::from(known.flow.vip().is_ipv6())].parse().expect("an address");
+    bench.serve_away(&known.flow, server, LOOPBACK);
+    server
+}
+
+/// The server's answer to the SYN, which has these options.
+fn syn_ack(known: &KnownFlow, server: SocketAddr, seq: u32, options: &[u8]) -> Vec<u8> {
+    let (flow, acks) = (of_server(&known.flow, server), flags::SYN | flags::ACK);
+    let bare = segment(&flow, false, (Seq(seq), Seq(known.seq)), acks, None, b"");
+    inside(&with_options(&bare, options))
+}
+
+/// What has been redirected goes to the server, from the client.
+fn to_server(
+    (verdict, out): (Verdict, Vec<u8>),
+    known: &KnownFlow,
+    server: SocketAddr,
+) -> (TcpView, Vec<u8>) {
+    assert_eq!(verdict, Verdict::Redirect);
+    let packet = out[14..].to_vec();
+    let seen = view(&packet);
+    let flow = of_server(&known.flow, server);
+    assert_eq!(flow_of(&packet, seen.tcp, true), Some(flow));
+    assert!(is_tcp_sealed(&packet) && is_sealed(&packet));
+    (seen, packet)
+}
+
+/// The clones that wait for the server give up, and the next copy of the ADOPT goes on.
+#[test]
+fn a_server_behind_an_interface_gets_the_handshake() {
+    alone(|| {
+        let bench = Bench::new();
+        for (v6, adopted) in [(false, 1), (true, 2)] {
+            let known = known(v6, 40_000);
+            let server = away(&bench, &known);
+            let adopt = to_us(&stamped(&known, (66, 70_000)));
+            let stage = || bench.flow(&known.flow).expect("an entry").masquerade.stage;
+            // A copy sends the SYN again if nothing has come back.
+            for _ in 0..2 {
+                let (seen, packet) = to_server(bench.ingress(&adopt, 0), &known, server);
+                assert_eq!((seen.seq, seen.flags, seen.is_empty()), (Seq(known.seq - 1), flags::SYN, true));
+                let options = [2, 4, 5, 120, 4, 2, 8, 10, 0, 0, 0, 66, 0, 0, 0, 0, 1, 3, 3, 8];
+                assert_eq!(packet[seen.tcp + 20..], options);
+                assert_eq!(stage(), sb_replay::SB_REPLAY_SYN as u8);
+            }
+            let options = [8, 10, 0, 0, 0, 9, 0, 0, 0, 66, 3, 3, THEIRS, 1];
+            let options = [&[4, 2][..], &options].concat();
+            let (verdict, _) = bench.guard(&syn_ack(&known, server, 7_000, &options));
+            assert_eq!((verdict, stage()), (Verdict::Drop, sb_replay::SB_REPLAY_ANSWERED as u8));
+            let (seen, packet) = to_server(bench.ingress(&adopt, 0), &known, server);
+            assert_eq!((seen.seq, seen.ack), (Seq(known.seq), Seq(7_001)));
+            assert_eq!(timestamps(&packet, &seen), Some((66, 0)), "the echo is of another clock");
+            assert!(packet.ends_with(REQUEST));
+            wait_until("the switch is told", || bench.counter(Adopted) == adopted);
+            let owned = bench.flow(&known.flow).expect("an open flow");
+            assert_eq!(owned.state, sb_ownership::SB_OWN_OPEN as u8);
+            let masquerade = sb_masquerade {
+                seq: known.ack.wrapping_sub(7_001),
+                tsval: 70_000 - 9,
+                stage: sb_replay::SB_REPLAY_DONE as u8,
+                theirs: THEIRS,
+                ours: OURS,
+                reserved: 0,
+            };
+            assert_eq!(owned.masquerade, masquerade);
+        }
+        assert_eq!(bench.reserved(), 0);
+    });
+}
+
+#[test]
+fn a_server_behind_an_interface_may_not_listen() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = known(false, 40_000);
+        let server = away(&bench, &known);
+        let adopt = to_us(&known.hand_over(known.option(SB_OP_ADOPT), REQUEST));
+        to_server(bench.ingress(&adopt, 0), &known, server);
+        let reset = segment(&known.flow, false, (Seq(0), Seq(known.seq)), flags::RST | flags::ACK, None, b"");
+        let (verdict, _) = bench.egress(&ethernet(ROUTER, super::frames::OURS, &reset));
+        assert_eq!(verdict, Verdict::Drop);
+        let (seen, _) = to_server(bench.ingress(&adopt, 0), &known, server);
+        assert_eq!((seen.flags, seen.seq), (flags::RST, Seq(known.seq)), "it forgets what it may have");
+        wait_until("the adoption is refused", || bench.counter(RefusedFailed) == 1);
+        assert_eq!(bench.flow(&known.flow), None);
+    });
+}
+
+/// Its packets leave from the VIP, and the flow is known by them alone.
+#[test]
+fn a_flow_of_a_server_behind_an_interface() {
+    alone(|| {
+        let bench = Bench::new();
+        for v6 in [false, true] {
+            let mut known = known(v6, 40_000);
+            let server = away(&bench, &known);
+            let theirs = of_server(&known.flow, server);
+            let (entry, first) = (endpoint(server), known.seq);
+            let (seq, ack) = (known.seq, known.ack);
+            let away = sb_away {
+                server: entry,
+                ifindex: LOOPBACK,
+                rcv_nxt: seq,
+                snd_nxt: ack,
+                snd_una: ack,
+                ..Default::default()
+            };
+            let stage = sb_replay::SB_REPLAY_DONE as u8;
+            let masquerade = sb_masquerade { seq: 100, tsval: 200, stage, ..Default::default() };
+            bench.put(
+                &known.flow,
+                &sb_owned { away, masquerade, requests: 1, responses: 0, framing: idle(), ..known.owned() },
+            );
+
+            let numbers = (Seq(known.ack - 100), Seq(known.seq));
+            let said = segment(&theirs, false, numbers, flags::ACK, Some((7, 9)), RESPONSE);
+            let (verdict, out) = bench.guard(&inside(&said));
+            assert_eq!(verdict, Verdict::Redirect);
+            let packet = &out[14..];
+            assert_eq!(flow_of(packet, view(packet).tcp, false), Some(known.flow));
+            assert!(is_tcp_sealed(packet) && is_sealed(packet));
+            let (verdict, out) = bench.egress(&out);
+            assert_eq!((verdict, view(&out[14..]).seq), (Verdict::Next, Seq(known.ack)));
+            known.ack += RESPONSE.len() as u32;
+            let seen = bench.flow(&known.flow).expect("an open flow");
+            assert_eq!((seen.responses, seen.away.snd_nxt, seen.away.snd_una), (1, known.ack, ack));
+
+            let ours = segment(
+                &known.flow,
+                true,
+                (Seq(known.seq), Seq(known.ack)),
+                flags::ACK,
+                Some((67, 207)),
+                b"",
+            );
+            let option =
+                known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.origin = first.to_be());
+            let forward = known.hand_over_packet(option, &view(&ours), &ours);
+            let (seen, packet) = to_server(bench.ingress(&to_us(&forward), 0), &known, server);
+            assert_eq!((seen.ack, timestamps(&packet, &seen)), (Seq(known.ack - 100), Some((67, 7))));
+            assert_eq!(bench.flow(&known.flow).expect("an open flow").away.snd_una, known.ack);
+
+            // Two clones of one CPU's clock: it goes on from the last TSval.
+            let release =
+                known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = first.to_be());
+            let (seen, _) =
+                to_server(bench.ingress(&to_us(&known.hand_over(release, b"")), 0), &known, server);
+            assert_eq!((seen.flags, seen.seq), (flags::RST, Seq(known.seq)));
+            let released = bench.flow(&known.flow).expect("a released flow");
+            assert_eq!((released.state, released.answered), (sb_ownership::SB_OWN_RELEASED as u8, known.ack));
+            assert!((207..1_000).contains(&released.tsval), "{}", released.tsval);
+        }
+    });
+}
+
+/// Both FINs and their acknowledgments have passed, or a RST.
+#[test]
+fn a_connection_to_a_server_behind_an_interface_ends() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, tcp_flags) in [(40_000, flags::FIN | flags::ACK), (40_001, flags::RST)] {
+            let mut known = known(false, port);
+            let server = away(&bench, &known);
+            let (seq, ack) = (known.seq, known.ack);
+            let away = sb_away {
+                server: endpoint(server),
+                ifindex: LOOPBACK,
+                rcv_nxt: seq,
+                snd_nxt: ack,
+                snd_una: ack,
+                ..Default::default()
+            };
+            bench.put(&known.flow, &sb_owned { away, framing: idle(), ..known.owned() });
+            let say = |known: &KnownFlow, tcp_flags| {
+                let inner =
+                    segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), tcp_flags, None, b"");
+                let option =
+                    known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.origin = seq.to_be());
+                bench.ingress(&to_us(&known.hand_over_packet(option, &view(&inner), &inner)), 0);
+            };
+            say(&known, tcp_flags);
+            if tcp_flags & flags::FIN != 0 {
+                assert!(bench.flow(&known.flow).is_some());
+                known.seq += 1;
+                let closes = flags::FIN | flags::ACK;
+                bench.egress(&response(&known.flow, (known.ack, known.seq), closes, false, b""));
+                assert!(bench.flow(&known.flow).is_some(), "the client has not heard");
+                known.ack += 1;
+                say(&known, flags::ACK);
+            }
+            assert_eq!(bench.flow(&known.flow), None);
+            assert_eq!(bench.closed().iter().filter(|closed| closed.flow == known.flow).count(), 1);
+        }
     });
 }

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Servers that are not on this machine, but behind one of its interfaces: in a container or a virtual machine. The node has
+ * no socket of theirs. It replays the handshake (replay.h), gives their packets the VIP's address, and knows of their
+ * connections what it sees in packets.
+ */
+#ifndef NODE_AWAY_H
+#define NODE_AWAY_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "answer.h"
+#include "counters.h"
+#include "flow.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "tcx.h"
+
+/* VIPs of connections to such servers, by the connection as its server knows it. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_endpoint);
+} away SEC(".maps");
+
+static __always_inline int is_away(const struct sb_owned *flow)
+{
+        return flow->away.ifindex != 0;
+}
+
+/* The server of the VIP if it is away, else NULL. */
+static __always_inline struct sb_server *away_server(const struct sb_flow *flow)
+{
+        struct sb_endpoint vip = {.port = flow->vip_port};
+        struct sb_server *server;
+
+        sb_copy_v6(vip.address, flow->vip);
+        server = bpf_map_lookup_elem(&servers, &vip);
+        return server && server->ifindex ? server : NULL;
+}
+
+/* Notes where the flow's server is. */
+static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *key)
+{
+        struct sb_endpoint vip = {};
+        struct sb_flow theirs = {};
+        struct sb_server *server;
+
+        if (!flow || !key)
+                return -1;
+        server = away_server(key);
+        __builtin_memset(&flow->away, 0, sizeof(flow->away));
+        if (!server)
+                return 0;
+        flow->away.server = server->at;
+        flow->away.ifindex = server->ifindex;
+        theirs = *key;
+        sb_copy_v6(theirs.vip, server->at.address);
+        theirs.vip_port = server->at.port;
+        sb_copy_v6(vip.address, key->vip);
+        vip.port = key->vip_port;
+        return bpf_map_update_elem(&away, &theirs, &vip, BPF_ANY);
+}
+
+/* Which of a packet's addresses is replaced, by what. Both are of the same IP version. */
+struct readdressing {
+        __u8 from[16];
+        __u8 to[16];
+        __be16 from_port;
+        __be16 to_port;
+        __u8 source; /* else the destination */
+};
+
+/* Replaces an address and port of a TCP packet behind an Ethernet header. */
+static __noinline int readdress(struct __sk_buff *skb, const struct readdressing *r)
+{
+        const int v4 = sb_is_v4(r->from);
+        const __u32 ip = sizeof(struct ethhdr),
+                    tcp = ip + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+        const __u32 check = tcp + offsetof(struct tcphdr, check);
+        const __u32 port =
+            tcp + (r->source ? offsetof(struct tcphdr, source) : offsetof(struct tcphdr, dest));
+        __be32 from4, to4;
+        __u32 at;
+        __s64 changed;
+
+        if (bpf_l4_csum_replace(skb, check, r->from_port, r->to_port, sizeof(r->to_port)) ||
+            bpf_skb_store_bytes(skb, port, &r->to_port, sizeof(r->to_port), 0))
+                return -1;
+        if (v4) {
+                at = ip + (r->source ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr));
+                from4 = sb_v4_of(r->from);
+                to4 = sb_v4_of(r->to);
+                return bpf_l4_csum_replace(skb, check, from4, to4, BPF_F_PSEUDO_HDR | sizeof(to4)) ||
+                       bpf_l3_csum_replace(skb, ip + offsetof(struct iphdr, check), from4, to4,
+                                           sizeof(to4)) ||
+                       bpf_skb_store_bytes(skb, at, &to4, sizeof(to4), 0);
+        }
+        at = ip + (r->source ? offsetof(struct ipv6hdr, saddr) : offsetof(struct ipv6hdr, daddr));
+        changed = bpf_csum_diff((void *)r->from, sizeof(r->from), (void *)r->to, sizeof(r->to), 0);
+        return changed < 0 || bpf_l4_csum_replace(skb, check, 0, changed, BPF_F_PSEUDO_HDR) ||
+               bpf_skb_store_bytes(skb, at, r->to, sizeof(r->to), 0);
+}
+
+/* Sends the client's decapsulated packet to the server. */
+static __noinline int send_away(struct __sk_buff *skb, const struct sb_flow *key, const struct sb_owned *flow)
+{
+        struct readdressing r = {.from_port = key->vip_port, .to_port = flow->away.server.port};
+
+        sb_copy_v6(r.from, key->vip);
+        sb_copy_v6(r.to, flow->away.server.address);
+        if (readdress(skb, &r))
+                return drop(SB_NODE_DROP_MALFORMED);
+        skb->mark = 0;
+        return bpf_redirect_neigh(flow->away.ifindex, NULL, 0, 0);
+}
+
+/* The later one of two sequence numbers. */
+static __always_inline void raise(__u32 *number, __u32 to)
+{
+        if ((__s32)(to - *number) > 0)
+                *number = to;
+}
+
+/* The connection begins with the client's packet that ends the handshake. */
+static __always_inline void begin_away(struct sb_owned *flow, const struct handoff *h)
+{
+        flow->away.rcv_nxt = h->seq;
+        flow->away.snd_nxt = h->ack;
+        flow->away.snd_una = h->ack;
+}
+
+/* Whether both sides have closed the connection and know it. */
+static __always_inline int is_closed_away(const struct sb_away *away)
+{
+        return away->ended == (SB_AWAY_CLIENT_FIN | SB_AWAY_SERVER_FIN) && away->snd_una == away->snd_nxt &&
+               (__s32)(away->rcv_nxt - away->client_end) >= 0;
+}
+
+/* A packet of the client goes to the server. */
+static __always_inline void note_to_away(struct sb_owned *flow, const struct handoff *h)
+{
+        raise(&flow->away.snd_una, h->ack);
+        if (h->tcp_flags & SB_TCP_FIN) {
+                flow->away.ended |= SB_AWAY_CLIENT_FIN;
+                flow->away.client_end = h->seq + h->payload + 1;
+        }
+}
+
+/* A packet of the server, whose TCP header is at offset `at`, has `len` bytes of data and goes to the client. */
+static __noinline int note_from_away(struct __sk_buff *skb, struct sb_away *away, __u32 at, __u32 len)
+{
+        struct tcp_with_timestamps header = {};
+        __u32 now = bpf_ktime_get_ns() / 1000000;
+
+        if (!away || bpf_skb_load_bytes(skb, at, &header.tcp, sizeof(header.tcp)))
+                return -1;
+        raise(&away->rcv_nxt, bpf_ntohl(header.tcp.ack_seq));
+        raise(&away->snd_nxt, bpf_ntohl(header.tcp.seq) + len + header.tcp.fin);
+        if (header.tcp.fin)
+                away->ended |= SB_AWAY_SERVER_FIN;
+        if (!bpf_skb_load_bytes(skb, at, &header, sizeof(header)) && header.kinds == SB_TCPOPT_TSTAMP_ALIGNED)
+                away->clock = bpf_ntohl(header.tsval) - now;
+        return 0;
+}
+
+#endif
