@@ -58,6 +58,9 @@ H2SPEC := target/tools/h2spec
 $(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps-test
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
+# Suites that also run with replayed handshakes. The longest loads do so by hand: SWITCHBACK_ADOPTION=replay cargo test.
+REPLAYED := one_connection pipelining loss tcp draining crash sessions split access_log
+
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
 test: deps-test root python $(H2SPEC)
 	@failed=0; passed=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
@@ -66,8 +69,10 @@ test: deps-test root python $(H2SPEC)
 	step clang-format --dry-run -Werror $(BPF_SOURCES); \
 	step cargo clippy --workspace --all-targets -- -D warnings; \
 	RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps; \
-	echo "== cargo test --workspace"; \
-	cargo test --workspace --no-fail-fast 2>&1 | tee "$$log"; status=$${PIPESTATUS[0]}; \
+	tests() { echo "== cargo test $$*"; cargo test --no-fail-fast "$$@" 2>&1 | tee -a "$$log"; \
+		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; }; \
+	status=0; tests --workspace; \
+	SWITCHBACK_ADOPTION=replay tests --package switchback-cli $(REPLAYED:%=--test %) -- --skip bad_path; \
 	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
 	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \

@@ -309,6 +309,15 @@ fn only_long_responses_are_reported_to_agents() {
 }
 
 #[test]
+fn nodes_that_replay_handshakes_serve_the_same_loads() {
+    let table = short_form_with(&["adoption-cost"], &TEXTS);
+    for work in ["100 B, keep-alive", "100 B, new connections", "1 MiB, keep-alive"] {
+        let cells = cells(&table, &[work]);
+        assert!(number(cells[1]) > 0.0 && number(cells[2]) > 0.0, "{table}");
+    }
+}
+
+#[test]
 fn one_that_fails_does_not_keep_the_others_from_running() {
     let _alone = alone();
     let directory = output("all");

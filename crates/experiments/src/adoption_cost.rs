@@ -128,12 +128,8 @@ impl Experiment for AdoptionCost {
             let node = way as usize;
             Service { nodes: node..node + 1, ..Service::new(way.port(), 1) }
         });
-        let nodes = Way::ALL.map(|way| {
-            let node = lab.node(way as usize);
-            let (name, address, adoption) = (node.name(), node.ipv4(), way.name());
-            format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\nadoption = \"{adoption}\"\n")
-        });
-        let text = systems::config(&services).replace("{nodes}", &nodes.join("\n"));
+        let nodes = systems::node_tables(lab, |node| Way::ALL[node].name());
+        let text = systems::config(&services).replace("{nodes}", &nodes);
         let config = lab.write_config_text(&text)?;
         let daemons = systems::start_switchback(lab, &options.program, &config)?;
         for (way, work) in Way::ALL.into_iter().flat_map(|way| Work::ALL.map(|work| (way, work))) {

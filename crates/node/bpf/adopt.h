@@ -484,8 +484,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 if (over != PLACE_TAKEN)
                         return over;
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
-                if (flow && !is_resumption(h))
-                        find_server(flow, &h->flow);
+                if (flow)
+                        find_server(flow, &h->flow, is_resumption(h));
                 adoption = is_replayed(&socket) ? ADOPT_SYN : ADOPT_SOCKET;
         }
         switch (adoption) {

@@ -49,8 +49,8 @@ static __always_inline struct sb_server *away_server(const struct sb_flow *flow)
         return server && server->ifindex ? server : NULL;
 }
 
-/* Notes where the flow's server is. */
-static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *key)
+/* Notes where the flow's server is. That of a resumed response is the agent. */
+static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *key, int resumed)
 {
         struct sb_endpoint vip = {};
         struct sb_flow theirs = {};
@@ -58,7 +58,7 @@ static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *k
 
         if (!flow || !key)
                 return -1;
-        server = away_server(key);
+        server = resumed ? NULL : away_server(key);
         __builtin_memset(&flow->away, 0, sizeof(flow->away));
         if (!server)
                 return 0;

@@ -109,6 +109,13 @@ static __noinline int on_from_away(struct __sk_buff *skb)
                 on_syn_ack(skb, flow, &numbers, bpf_ntohl(ack));
                 return TCX_DROP;
         }
+        /* Nobody listens, or the server still has a connection of these ports (RFC 9293 section 3.5.2). */
+        if (is_replaying(flow)) {
+                flow->masquerade.stage = SB_REPLAY_UNFIT;
+                if (!(numbers.flags & SB_TCP_RST))
+                        flow->away.rcv_nxt = bpf_ntohl(ack);
+                return TCX_DROP;
+        }
         if (readdress(skb, &r))
                 return drop(SB_NODE_DROP_MALFORMED);
         return bpf_redirect_neigh(s->ifindex, NULL, 0, 0);

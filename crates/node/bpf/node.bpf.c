@@ -269,8 +269,6 @@ int switchback_egress(struct __sk_buff *skb)
                 if ((void *)(tcp + 1) > (void *)(long)skb->data_end)
                         return drop(SB_NODE_DROP_MALFORMED);
                 numbers.seq = bpf_ntohl(tcp->seq);
-                if (numbers.flags & SB_TCP_RST && is_replaying(owned_flow))
-                        owned_flow->masquerade.stage = SB_REPLAY_UNFIT;
         }
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);

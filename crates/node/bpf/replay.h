@@ -280,10 +280,13 @@ static __noinline int end_replay(struct __sk_buff *skb, const struct handoff *h,
 /* The handshake fails: the server forgets it, and a clone refuses the adoption. */
 static __always_inline int fail_replay(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
+        /* That of an old connection, which the server has still. */
+        __u32 rcv_nxt = flow->away.rcv_nxt ? flow->away.rcv_nxt : h->seq;
+
         flow->masquerade.stage = SB_REPLAY_FAILED;
         if (come_again(skb, SKB_MARK_CONFIRMED))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return reset_locally(skb, h, flow, h->seq);
+        return reset_locally(skb, h, flow, rcv_nxt);
 }
 
 /* The new socket keeps its masquerade, should the entry of its flow give way to others. */

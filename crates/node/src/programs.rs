@@ -49,8 +49,8 @@ impl<'obj> Programs<'obj> {
         plan: &Plan,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
-        let [owned, counters, closed, masquerades] =
-            ["owned", "counters", "closed", "masquerades"].map(|name| pins.path(name));
+        let [owned, counters, closed, masquerades, away] =
+            ["owned", "counters", "closed", "masquerades", "away"].map(|name| pins.path(name));
         // The flow map of a killed agent keeps its size.
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
@@ -59,6 +59,7 @@ impl<'obj> Programs<'obj> {
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
         reuse(&mut open.maps.masquerades, &masquerades)?;
+        reuse(&mut open.maps.away, &away)?;
         let mut skeleton = open.load().doing(|| "load the node's BPF programs")?;
         let memory = skeleton.maps.bss_data.take().expect("the programs have an array in their .bss");
         let mut programs = Programs { skeleton, memory: RefCell::new(memory), links: Vec::new() };
@@ -74,6 +75,7 @@ impl<'obj> Programs<'obj> {
         pin(&mut maps.counters, &counters)?;
         pin(&mut maps.closed, &closed)?;
         pin(&mut maps.masquerades, &masquerades)?;
+        pin(&mut maps.away, &away)?;
         replace_pin(&mut maps.settings, &pins.path("settings"))?;
         replace_pin(&mut maps.vip_addresses, &pins.path("vip_addresses"))?;
         Ok(programs)
@@ -434,6 +436,7 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
 fn set_flows(open: &mut OpenNodeSkel<'_>, flows: u32) -> Result<()> {
     let doing = || format!("set the number of flows to {flows}");
     open.maps.owned.set_max_entries(flows).doing(doing)?;
+    open.maps.away.set_max_entries(flows).doing(doing)?;
     open.maps.over.set_max_entries(flows).doing(doing)
 }
 

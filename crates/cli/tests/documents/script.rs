@@ -89,6 +89,11 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 36] = [
     ),
     (
         "docs/benchmarks.md",
+        "switchback lab run adoption-cost",
+        ("crates/cli/tests/experiments.rs", "fn nodes_that_replay_handshakes_serve_the_same_loads()"),
+    ),
+    (
+        "docs/benchmarks.md",
         "switchback lab run resume-cost",
         ("crates/cli/tests/experiments.rs", "fn only_long_responses_are_reported_to_agents()"),
     ),

@@ -141,6 +141,15 @@ pub(super) fn config(services: &[Service]) -> String {
     text
 }
 
+/// The lab's nodes as tables of a `cluster.toml`, in the place of `{nodes}`, with how each of them adopts.
+pub(super) fn node_tables(lab: &Lab, adoption: impl Fn(usize) -> &'static str) -> String {
+    let table = |(index, node): (usize, &Host)| {
+        let (name, address, adoption) = (node.name(), node.ipv4(), adoption(index));
+        format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\nadoption = \"{adoption}\"\n\n")
+    };
+    lab.nodes().enumerate().map(table).collect()
+}
+
 /// The processes of a cluster: the switch, then the agents.
 pub(super) struct Daemons(Vec<Process>);
 

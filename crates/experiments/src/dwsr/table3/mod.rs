@@ -20,6 +20,8 @@ use crate::wrk::{Load, LoadResult};
 use crate::{Experiment, Options, Progress, in_turn};
 
 const CONNECTIONS: u32 = 16;
+/// The node that replays handshakes.
+const REPLAYING: usize = 2;
 
 /// The path of a request through switch and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +38,23 @@ pub enum Way {
     Rewritten,
     /// As [`Thread`](Way::Thread); a cookie is inserted into the response.
     Inserted,
+    /// As [`Automaton`](Way::Automaton), at a node that replays handshakes.
+    Masqueraded,
+    /// As [`New`](Way::New), at that node.
+    Replayed,
 }
 
 impl Way {
-    const ALL: [Way; 6] = [Way::Automaton, Way::Thread, Way::Moved, Way::New, Way::Rewritten, Way::Inserted];
+    const ALL: [Way; 8] = [
+        Way::Automaton,
+        Way::Thread,
+        Way::Moved,
+        Way::New,
+        Way::Rewritten,
+        Way::Inserted,
+        Way::Masqueraded,
+        Way::Replayed,
+    ];
 
     fn port(self) -> u16 {
         match self {
@@ -48,6 +63,7 @@ impl Way {
             Way::Moved => 8003,
             Way::Rewritten => 8004,
             Way::Inserted => 8005,
+            Way::Masqueraded | Way::Replayed => 8006,
         }
     }
 
@@ -58,6 +74,10 @@ impl Way {
             Way::Moved => (2, Persistence::None.pool()),
             Way::Rewritten => (1, Persistence::Rewrite.pool()),
             Way::Inserted => (1, Persistence::Insert.pool()),
+            Way::Masqueraded | Way::Replayed => {
+                let nodes = REPLAYING..REPLAYING + 1;
+                return Service { nodes, ..Service::new(self.port(), 1) };
+            }
         };
         Service { pool, ..Service::new(self.port(), nodes) }
     }
@@ -72,6 +92,8 @@ impl fmt::Display for Way {
             Way::New => "new connection",
             Way::Rewritten => "kept, cookie rewritten",
             Way::Inserted => "kept, cookie inserted",
+            Way::Masqueraded => "kept, replayed",
+            Way::Replayed => "new connection, replayed",
         })
     }
 }
@@ -129,7 +151,7 @@ impl Experiment for DwsrTable3 {
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
 
     fn nodes(&self) -> usize {
-        2
+        REPLAYING + 1
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
@@ -144,7 +166,9 @@ impl Experiment for DwsrTable3 {
         let server = ServerOptions { listen, extra, ..ServerOptions::default() };
         let meter = |node: &Host| CpuMeter::new(node, node.nginx(&server)?.process());
         let nodes = lab.nodes().map(meter).collect::<Result<Vec<_>>>()?;
-        let config = lab.write_config_text(&systems::config(&services))?;
+        let adoption = |node| if node == REPLAYING { "replay" } else { "kernel" };
+        let text = systems::config(&services).replace("{nodes}", &systems::node_tables(lab, adoption));
+        let config = lab.write_config_text(&text)?;
         let daemons = systems::start_switchback(lab, &options.program, &config)?;
         let switch = CpuMeter::new(lab.switch(0), daemons.switch())?;
         let bpf = BpfMeter::new(daemons.all())?;
@@ -184,14 +208,14 @@ fn moves(lab: &Lab, options: &Options) -> Result<u64> {
 
 fn load(lab: &Lab, way: Way, fields: &[String], seconds: u32) -> Result<LoadResult> {
     let url = format!("http://{}:{}/{}", lab.vip4(), way.port(), Document::PAPER.name);
-    let close = way == Way::New;
+    let close = matches!(way, Way::New | Way::Replayed);
     Load { url: &url, connections: CONNECTIONS, close, fields, seconds }.run(lab.client(0))
 }
 
 fn describe(sample: &Sample) -> String {
     let Sample { repetition, way, load, .. } = sample;
     format!(
-        "round {repetition}  {way:<23} {:>8.1} requests/s  switch {:>5.2} us CPU each, nodes {:>5.2} us  {} errors",
+        "round {repetition}  {way:<24} {:>8.1} requests/s  switch {:>5.2} us CPU each, nodes {:>5.2} us  {} errors",
         load.requests_per_s,
         sample.each(micros(sample.switch.total())),
         sample.each(micros(sample.nodes.total())),

@@ -369,20 +369,23 @@ fn a_server_behind_an_interface_gets_the_handshake() {
 }
 
 #[test]
-fn a_server_behind_an_interface_may_not_listen() {
+fn a_server_behind_an_interface_may_refuse() {
     alone(|| {
         let bench = Bench::new();
-        let known = known(false, 40_000);
-        let server = away(&bench, &known);
-        let adopt = to_us(&known.hand_over(known.option(SB_OP_ADOPT), REQUEST));
-        to_server(bench.ingress(&adopt, 0), &known, server);
-        let reset = segment(&known.flow, false, (Seq(0), Seq(known.seq)), flags::RST | flags::ACK, None, b"");
-        let (verdict, _) = bench.egress(&ethernet(ROUTER, super::frames::OURS, &reset));
-        assert_eq!(verdict, Verdict::Drop);
-        let (seen, _) = to_server(bench.ingress(&adopt, 0), &known, server);
-        assert_eq!((seen.flags, seen.seq), (flags::RST, Seq(known.seq)), "it forgets what it may have");
-        wait_until("the adoption is refused", || bench.counter(RefusedFailed) == 1);
-        assert_eq!(bench.flow(&known.flow), None);
+        // Nobody listens, or there is a connection of the same ports.
+        for (refused, tcp_flags, rcv_nxt) in [(1, flags::RST | flags::ACK, 1000), (2, flags::ACK, 77)] {
+            let known = known(false, 40_000);
+            let server = away(&bench, &known);
+            let adopt = to_us(&known.hand_over(known.option(SB_OP_ADOPT), REQUEST));
+            to_server(bench.ingress(&adopt, 0), &known, server);
+            let theirs = of_server(&known.flow, server);
+            let said = segment(&theirs, false, (Seq(0), Seq(rcv_nxt)), tcp_flags, None, b"");
+            assert_eq!(bench.guard(&inside(&said)).0, Verdict::Drop);
+            let (seen, _) = to_server(bench.ingress(&adopt, 0), &known, server);
+            assert_eq!((seen.flags, seen.seq), (flags::RST, Seq(rcv_nxt)), "the server forgets it");
+            wait_until("the adoption is refused", || bench.counter(RefusedFailed) == refused);
+            assert_eq!(bench.flow(&known.flow), None);
+        }
     });
 }
 
