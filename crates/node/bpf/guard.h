@@ -36,41 +36,42 @@ static __always_inline int at_network(struct __sk_buff *skb, __u32 offset, void 
         return bpf_skb_load_bytes_relative(skb, offset, to, len, BPF_HDR_START_NET);
 }
 
-/* Reads which connection of a server a packet of it belongs to, and its TCP header. Less than zero if it is not TCP. */
+/*
+ * Reads which connection of a server a packet of it belongs to, and its TCP header. Returns its length, less than zero if it
+ * is no whole TCP packet.
+ */
 static __always_inline int read_from_away(struct __sk_buff *skb, struct sb_flow *theirs,
                                           struct tcp_numbers *numbers, __be32 *ack)
 {
-        struct tcphdr tcp;
-        union {
-                struct iphdr v4;
-                struct ipv6hdr v6;
-        } ip;
+        const __u32 headers = sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+        __u32 len = skb->len - sizeof(struct ethhdr);
+        struct sb_cursor cursor;
+        struct tcphdr *tcp;
+        struct ethhdr *eth;
+        struct sb_ip ip;
 
-        if (skb->protocol == bpf_htons(ETH_P_IP)) {
-                if (at_network(skb, 0, &ip.v4, sizeof(ip.v4)) || ip.v4.protocol != IPPROTO_TCP ||
-                    ip.v4.ihl != 5 || ip.v4.frag_off & bpf_htons(SB_IP_OFFSET))
-                        return -1;
-                sb_map_v4(theirs->vip, ip.v4.saddr);
-                sb_map_v4(theirs->client, ip.v4.daddr);
-                numbers->tcp = sizeof(ip.v4);
-        } else {
-                if (skb->protocol != bpf_htons(ETH_P_IPV6) || at_network(skb, 0, &ip.v6, sizeof(ip.v6)) ||
-                    ip.v6.nexthdr != IPPROTO_TCP)
-                        return -1;
-                sb_copy_v6(theirs->vip, &ip.v6.saddr);
-                sb_copy_v6(theirs->client, &ip.v6.daddr);
-                numbers->tcp = sizeof(ip.v6);
-        }
-        if (at_network(skb, numbers->tcp, &tcp, sizeof(tcp)))
+        if (skb->data_end - skb->data < headers)
+                bpf_skb_pull_data(skb, skb->len < headers ? skb->len : headers);
+        cursor = sb_cursor_at((void *)(long)skb->data, (void *)(long)skb->data_end, sizeof(*eth));
+        eth = (void *)(long)skb->data;
+        /* Some interfaces have no Ethernet header. */
+        if ((void *)(eth + 1) > cursor.end || eth->h_proto != skb->protocol ||
+            sb_parse_ip(&cursor, skb->protocol, theirs->vip, theirs->client, &ip) != IPPROTO_TCP ||
+            ip.len > len)
                 return -1;
-        theirs->vip_port = tcp.source;
-        theirs->client_port = tcp.dest;
-        numbers->tcp += sizeof(struct ethhdr);
-        numbers->start = numbers->tcp + tcp.doff * 4;
-        numbers->seq = bpf_ntohl(tcp.seq);
-        numbers->flags = sb_tcp_flags(&tcp);
-        *ack = tcp.ack_seq;
-        return 0;
+        /* The IP header of a packet that exceeds its length field (BIG TCP) says 0. */
+        if (ip.len == 0 || (ip.len == sizeof(struct ipv6hdr) && skb->protocol == bpf_htons(ETH_P_IPV6)))
+                ip.len = len;
+        if (sb_parse_tcp(&cursor, &ip, &tcp) < 0)
+                return -1;
+        theirs->vip_port = tcp->source;
+        theirs->client_port = tcp->dest;
+        numbers->tcp = sizeof(*eth) + ip.header_len;
+        numbers->start = numbers->tcp + tcp->doff * 4;
+        numbers->seq = bpf_ntohl(tcp->seq);
+        numbers->flags = sb_tcp_flags(tcp);
+        *ack = tcp->ack_seq;
+        return ip.len;
 }
 
 /*
@@ -87,8 +88,10 @@ static __noinline int on_from_away(struct __sk_buff *skb)
         struct sb_owned *flow;
         __u32 zero = 0;
         __be32 ack;
+        int len;
 
-        if (read_from_away(skb, &theirs, &numbers, &ack))
+        len = read_from_away(skb, &theirs, &numbers, &ack);
+        if (len < 0)
                 return TCX_NEXT;
         vip = bpf_map_lookup_elem(&away, &theirs);
         if (!vip)
@@ -116,6 +119,10 @@ static __noinline int on_from_away(struct __sk_buff *skb)
                         flow->away.rcv_nxt = bpf_ntohl(ack);
                 return TCX_DROP;
         }
+        /* Egress takes all of the frame for data, which is right for packets of this machine; others may have padding. */
+        if (skb->len != sizeof(struct ethhdr) + len &&
+            bpf_skb_change_tail(skb, sizeof(struct ethhdr) + len, 0))
+                return drop(SB_NODE_DROP_MALFORMED);
         if (readdress(skb, &r))
                 return drop(SB_NODE_DROP_MALFORMED);
         return bpf_redirect_neigh(s->ifindex, NULL, 0, 0);

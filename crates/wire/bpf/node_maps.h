@@ -197,7 +197,7 @@ struct sb_away {
         __u32 clock;      /* its last TSval, less the milliseconds of CLOCK_MONOTONIC then */
         __u32 client_end; /* behind the client's FIN */
         __u8 ended;       /* SB_AWAY_* */
-        __u8 reserved[3];
+        __u8 reserved[7];
 };
 
 #define SB_AWAY_CLIENT_FIN 1

@@ -745,7 +745,7 @@ pub struct sb_away {
     pub clock: __u32,
     pub client_end: __u32,
     pub ended: __u8,
-    pub reserved: [__u8; 3usize],
+    pub reserved: [__u8; 7usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

@@ -174,7 +174,7 @@ fn formats_have_no_padding() {
         + size_of::<sb_ended>()
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_masquerade>(), 2 * 4 + 4);
-    assert_eq!(size_of::<sb_away>(), size_of::<sb_endpoint>() + 6 * 4 + 4);
+    assert_eq!(size_of::<sb_away>(), size_of::<sb_endpoint>() + 6 * 4 + 8);
     assert_eq!(size_of::<sb_server>(), size_of::<sb_endpoint>() + 4);
     assert_eq!(size_of::<sb_ended>(), 2 * 8 + 3 * 4 + 2 * 2);
     assert_eq!(size_of::<sb_owned>(), owned);

@@ -308,6 +308,11 @@ impl Bench {
         self.write_settings(&sb_node_settings { adoption, ..self.settings(NODE[0], false) });
     }
 
+    /// Sets the node's address, whether it drains, and how listeners get flows.
+    pub fn adopt_as(&self, node: &str, draining: bool, adoption: u8) {
+        self.write_settings(&sb_node_settings { adoption, ..self.settings(node, draining) });
+    }
+
     /// What the program has of a response.
     pub fn fingerprint(&self, flow: &sb_flow) -> Option<sb_fingerprint> {
         read_from(&self.skel.maps.fingerprints.lookup(bytes_of(flow), MapFlags::ANY).unwrap()?)

@@ -3,6 +3,7 @@
 //!
 //! `SWITCHBACK_FUZZ_SECONDS` sets the duration, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use NodeCounter::*;
@@ -334,6 +335,16 @@ fn response_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     response(&known.flow, numbers, tcp_flags, random.one_in(2), &data)
 }
 
+/// Shorter frames are not run.
+fn lengthen(frame: &mut Vec<u8>) {
+    let least = match frame[12..14] {
+        [0x08, 0x00] => 34,
+        [0x86, 0xdd] => 54,
+        _ => 14,
+    };
+    frame.resize(frame.len().max(least), 0);
+}
+
 fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64, number: u64) -> Case {
     let known = &known[random.below(known.len())];
     let node = random.pick(&NODE);
@@ -349,14 +360,8 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64,
     if random.one_in(8) && Handoff::read(&frame).is_none() {
         mutate(random, &mut frame, 14);
     }
-    // Shorter frames are not run.
-    let least = match frame[12..14] {
-        [0x08, 0x00] => 34,
-        [0x86, 0xdd] => 54,
-        _ => 14,
-    };
-    frame.resize(frame.len().max(least), 0);
-    let marks = [0, 0, 0, 0x5b00_0001, 0x5b00_0002, 0x5b00_0003];
+    lengthen(&mut frame);
+    let marks = [0, 0, 0, 0x5b00_0001, 0x5b00_0002, 0x5b00_0003, 0x5b00_0020, 0x5b00_002f, 0x5b00_0040];
     let mark = if leaves { 0 } else { random.pick(&marks) };
     // The flow that the frame names, if it differs from the one it was made for.
     let named = if leaves {
@@ -383,7 +388,8 @@ fn unreached(bench: &Bench) -> Vec<NodeCounter> {
     let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled];
     // Only packets of a socket are of a response that can be resumed.
     let of_sockets = [Insurable, InsurableLost, Bequeathed, Fingerprint];
-    let tested = [&of_clients[..], &other, &of_sockets].concat();
+    let of_replays = [Replayed, DropAway];
+    let tested = [&of_clients[..], &other, &of_sockets, &of_replays].concat();
     let has_tests = |counter: &NodeCounter| tested.contains(counter);
     let all = NodeCounter::ALL.into_iter();
     all.filter(|counter| !has_tests(counter) && bench.counter(*counter) == 0).collect()
@@ -426,5 +432,158 @@ fn whatever_comes_some_things_never_happen() {
         assert!(bench.reserved() >= 0, "more places were given back than reserved");
         let still = unreached(&bench);
         assert!(still.len() <= UNREACHED, "part of the programs is never reached: {still:?}");
+    });
+}
+
+/// Servers behind an interface, of each IP version.
+const AWAY: [&str; 2] = ["198.51.100.80:8080", "[2001:db8:1::80]:8080"];
+
+fn away_server(flow: &sb_flow) -> SocketAddr {
+    AWAY[usize::from(flow.vip().is_ipv6())].parse().expect("an address")
+}
+
+/// A random entry of a flow whose numbers are translated, of a server here or behind an interface.
+fn translated_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
+    let masquerade = sb_masquerade {
+        seq: random.next() as u32,
+        tsval: random.next() as u32,
+        stage: random.below(9) as u8,
+        theirs: random.below(16) as u8,
+        ours: random.below(16) as u8,
+        ..Default::default()
+    };
+    let away = sb_away {
+        server: endpoint(away_server(&of.flow)),
+        ifindex: random.pick(&[0, LOOPBACK, LOOPBACK + 1]),
+        rcv_nxt: near(random, of.seq),
+        snd_nxt: near(random, of.ack),
+        snd_una: near(random, of.ack),
+        client_end: near(random, of.seq),
+        ended: random.below(8) as u8,
+        ..Default::default()
+    };
+    sb_owned { masquerade, away, ..random_entry(random, of) }
+}
+
+/// The flow of a frame's TCP packet, from or to the client, and its sequence number.
+fn tcp_of(frame: &[u8], from_client: bool) -> Option<(sb_flow, TcpView)> {
+    let view = TcpView::parse(frame.get(14..)?)?;
+    Some((flow_of(&frame[14..], view.tcp, from_client)?, view))
+}
+
+/// What leaves a program has a right checksum if it came with one, and without padding.
+fn check_sealed(before: &[u8], after: &[u8]) {
+    let is_whole = TcpView::parse(before).is_some_and(|view| view.end == before.len());
+    assert!(is_tcp_sealed(&after[14..]) || !is_whole || !is_tcp_sealed(before), "the checksum");
+}
+
+fn check_to_server(handoff: &Handoff, case: &Case, verdict: Verdict, out: &[u8]) {
+    let inner = &case.frame[handoff.inner..];
+    let is_tcp = leaving(out).is_some() && !handoff.icmp;
+    let Some((flow, view)) = tcp_of(out, true).filter(|_| is_tcp) else { return };
+    let server = if verdict == Verdict::Redirect { away_server(&handoff.flow) } else { handoff.flow.vip() };
+    assert_eq!(flow, of_server(&handoff.flow, server), "{verdict:?}");
+    check_sealed(inner, out);
+    // A SYN, or a RST.
+    let may_be_made = view.flags & (flags::SYN | flags::RST) != 0;
+    let is_made = may_be_made && handoff.view.flags & (flags::SYN | flags::RST) == 0;
+    assert!(!is_made || is_tcp_sealed(&out[14..]), "a packet that the node has made");
+    assert!(may_be_made || view.seq == handoff.view.seq, "the client's numbers stay");
+}
+
+fn check_to_client(case: &Case, verdict: Verdict, out: &[u8]) {
+    let Some((flow, view)) = leaving(&case.frame).and_then(|_| tcp_of(&case.frame, false)) else { return };
+    let Some(before) = case.before.filter(|_| verdict == Verdict::Next) else { return };
+    let (after, seen) = tcp_of(out, false).expect("it is still a packet");
+    assert_eq!(after, flow);
+    check_sealed(&case.frame[14..], out);
+    let by = if before.masquerade.stage == 0 { 0 } else { before.masquerade.seq };
+    assert_eq!(seen.seq, Seq(view.seq.0.wrapping_add(by)), "the server's numbers");
+    assert_eq!((seen.ack, seen.flags, seen.len()), (view.ack, view.flags, view.len()));
+}
+
+/// A packet of a server behind the interface, or one that looks like it.
+fn check_guard(bench: &Bench, random: &mut Random, known: &KnownFlow) {
+    let theirs = of_server(&known.flow, away_server(&known.flow));
+    let all = flags::SYN | flags::ACK;
+    let tcp_flags = random.pick(&[flags::ACK, flags::ACK, flags::ACK | flags::FIN, flags::RST, all]);
+    let numbers = (Seq(near(random, known.ack)), Seq(near(random, known.seq)));
+    let stamped = random.one_in(2).then_some((5, 6));
+    let mut frame = inside(&segment(&theirs, false, numbers, tcp_flags, stamped, RESPONSE));
+    if random.one_in(4) {
+        mutate(random, &mut frame, 14);
+        lengthen(&mut frame);
+    }
+    let (verdict, out) = bench.guard(&frame);
+    if verdict != Verdict::Redirect {
+        assert_eq!(out, frame, "what does not go to a client is left alone");
+        return;
+    }
+    let said = if frame[12] == 8 { [frame[16], frame[17]] } else { [frame[18], frame[19]] };
+    // A packet of more than 64 KiB says 0.
+    let Some(((theirs, before), (flow, after))) = tcp_of(&frame, false).zip(tcp_of(&out, false)) else {
+        assert_eq!(said, [0; 2], "only whole TCP packets leave from a VIP");
+        return;
+    };
+    // A changed port may be that of another client.
+    assert_eq!((flow.client(), flow.vip().ip()), (theirs.client(), known.flow.vip().ip()), "from the VIP");
+    assert_eq!((after.seq, after.ack, after.flags), (before.seq, before.ack, before.flags));
+    assert_eq!(after.end, out.len() - 14, "without padding");
+    check_sealed(&frame[14..][..before.end], &out);
+}
+
+#[test]
+fn whatever_comes_servers_and_clients_see_their_own_numbers() {
+    alone(|| {
+        let bench = Bench::new();
+        let seed = seed();
+        let random = &mut Random(seed);
+        let time = Duration::from_secs(setting("SWITCHBACK_FUZZ_SECONDS").unwrap_or(SECONDS));
+        let (start, mut number, mut known) = (Instant::now(), 0, Vec::new());
+        let reached =
+            || [RefusedFailed, DropAway, Released].iter().all(|counter| bench.counter(*counter) > 0);
+        while start.elapsed() < time || !reached() && start.elapsed() < PATIENCE {
+            if number % ROUND == 0 {
+                bench.be(NODE[0]);
+                for known in &known as &[KnownFlow] {
+                    bench.forget(&known.flow);
+                    bench.serve_at(&known.flow, known.flow.vip());
+                }
+                known = known_flows(&bench, random);
+                for known in known.iter().filter(|known| known.flow.client().port() % 2 == 0) {
+                    bench.serve_away(&known.flow, away_server(&known.flow), LOOPBACK);
+                }
+            }
+            let one = &known[random.below(known.len())];
+            let mut case = next_case(&bench, random, std::slice::from_ref(one), seed, number);
+            case.before = case.before.map(|_| translated_entry(random, one));
+            bench.adopt_as(case.node, case.draining, random.below(3) as u8);
+            bench.forget(&case.flow);
+            if let Some(entry) = &case.before {
+                bench.put(&case.flow, entry);
+            }
+            if random.one_in(4) {
+                check_guard(&bench, random, one);
+            } else if case.leaves {
+                let (verdict, out) = bench.egress(&case.frame);
+                check_to_client(&case, verdict, &out);
+            } else {
+                let (verdict, out) = bench.ingress(&case.frame, case.mark);
+                let node = case.node;
+                let valid = Handoff::read(&case.frame)
+                    .filter(|handoff| handoff.is_signed(&SIGN, node) || handoff.is_signed(&ACCEPT, node));
+                let goes_on = matches!(verdict, Verdict::Pass | Verdict::Redirect);
+                match valid {
+                    Some(handoff) if goes_on && Handoff::parse(&out).is_none() => {
+                        check_to_server(&handoff, &case, verdict, &out);
+                    }
+                    Some(_) => {}
+                    None => assert!(!goes_on, "{verdict:?} without a valid tag"),
+                }
+            }
+            number += 1;
+        }
+        println!("{number} packets in {:?}", start.elapsed());
+        assert!(reached(), "part of the programs is never reached");
     });
 }

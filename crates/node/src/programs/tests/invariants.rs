@@ -191,7 +191,7 @@ impl Handoff {
         (self.vni as u8).wrapping_sub(EPOCH as u8) as i8
     }
 
-    fn is_signed(&self, key: &sb_key, node: &str) -> bool {
+    pub fn is_signed(&self, key: &sb_key, node: &str) -> bool {
         (self.is_of_no_epoch() || self.later().unsigned_abs() <= 1) && self.tag(key, node) == self.option.tag
     }
 
