@@ -71,7 +71,8 @@ fn a_port_that_is_taken() -> Result {
 
 #[test]
 fn a_node_without_syn_cookies() -> Result {
-    let cluster = prepare()?;
+    let node_lines = vec![(0, "adoption = \"kernel\"".to_owned())];
+    let cluster = Cluster::prepare(Plan { node_lines, ..Plan::default() })?;
     let node = cluster.lab.node(0);
     node.run(["sysctl", "-w", "net.ipv4.tcp_syncookies=0"])?.success()?;
     let parts = ["net.ipv4.tcp_syncookies is 0", "sysctl -w net.ipv4.tcp_syncookies=1"];

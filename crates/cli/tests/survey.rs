@@ -110,6 +110,7 @@ fn twelve_planted_faults_are_found() -> Result {
     let plan = Plan {
         servers: vec![ServerKind::Nginx; NODES],
         pools: vec![("web", (0..NODES).collect())],
+        node_lines: [MPTCP, KERNEL].map(|node| (node, "adoption = \"kernel\"".to_owned())).to_vec(),
         ..Plan::default()
     };
     let mut cluster = Cluster::prepare(plan)?;

@@ -117,10 +117,18 @@ fn a_taken_port_is_named() -> Result<()> {
 fn what_the_kernel_needs_is_asked_for_before_anything_is_attached() -> Result<()> {
     let lab = Lab::builder().up()?;
     let (node, config) = (lab.node(0), config(&lab)?);
+    let (text, address) = (std::fs::read_to_string(&config)?, format!("address = \"{}\"\n", node.ipv4()));
+    std::fs::write(&config, text.replace(&address, &format!("{address}adoption = \"kernel\"\n")))?;
     node.run(["sysctl", "-w", "net.ipv4.tcp_syncookies=0"])?.success()?;
     let agent = spawn(node, &config)?;
     agent.wait_for_log("sysctl -w net.ipv4.tcp_syncookies=1", common::PATIENCE)?;
     assert_eq!(agent.wait_timeout(common::PATIENCE)?.and_then(|status| status.code()), Some(2));
+    assert_as_found(&lab, node)?;
+    // It replays handshakes instead.
+    std::fs::write(&config, text)?;
+    let agent = start(node, &config)?;
+    assert!(agent.log().contains("handshakes are replayed"), "{}", agent.log());
+    assert!(agent.stop()?.success());
     assert_as_found(&lab, node)
 }
 

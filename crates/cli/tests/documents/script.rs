@@ -14,7 +14,7 @@ const SIM: &str = "crates/cli/tests/sim.rs";
 const ELSEWHERE: [(&str, &str, (&str, &str)); 37] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
-    ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
+    ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --no-fail-fast")),
     (
         "CONTRIBUTING.md",
         "cargo run -p switchback-wire-generate",
