@@ -72,7 +72,7 @@ test: deps-test root python $(H2SPEC)
 	tests() { echo "== cargo test $$*"; cargo test --no-fail-fast "$$@" 2>&1 | tee -a "$$log"; \
 		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; }; \
 	status=0; tests --workspace; \
-	SWITCHBACK_ADOPTION=replay tests --package switchback-cli $(REPLAYED:%=--test %) -- --skip bad_path; \
+	SWITCHBACK_ADOPTION=replay tests --workspace $(REPLAYED:%=--test %) -- --skip bad_path; \
 	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
 	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \

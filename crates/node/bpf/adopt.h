@@ -80,6 +80,9 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
         struct sock *listener;
         int err = -1;
 
+        /* The verifier of an older kernel must not see the call. */
+        if (!bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))
+                return -1;
         skc = is_resumption(h) ? resume_listener(skb, h) : lookup(skb, h);
         if (!skc)
                 return -1;

@@ -219,8 +219,11 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
                 flow->masquerade.stage = SB_REPLAY_READY;
         if (flow->masquerade.stage != SB_REPLAY_SYN)
                 return sb_lose();
+        if (len > SB_TCPOPT_SPACE)
+                return sb_lose();
+        /* In this order, as in read_timestamps(). */
         asm volatile("" : "+r"(len));
-        if (len && len <= SB_TCPOPT_SPACE && !bpf_skb_load_bytes(skb, at, walk.space.bytes, len)) {
+        if (len && !bpf_skb_load_bytes(skb, at, walk.space.bytes, len)) {
                 walk.len = len;
                 sb_parse_tcp_options(&walk);
         }
