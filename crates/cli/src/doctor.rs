@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use switchback_config::{Adoption, Cluster};
+use switchback_config::Cluster;
 use switchback_runtime::{Check, Facts, check_node, check_switch};
 
 use crate::failure::Failure;
@@ -46,7 +46,9 @@ impl Doctor {
             // Every MPTCP listener counts, and services with TLS may be on their usual ports.
             None => (facts.mptcp_ports.clone().unwrap_or_default(), vec![443]),
         };
-        let replays = cluster.as_ref().is_none_or(may_replay);
+        let replays = cluster
+            .as_ref()
+            .is_none_or(|cluster| cluster.nodes.iter().all(|node| node.adoption.may_replay()));
         let roles = [
             (Role::Switch, "switch", check_switch(&facts)),
             (Role::Node, "node", check_node(&facts, &ports, &own_ports, replays)),
@@ -80,11 +82,6 @@ impl Doctor {
 fn tls_ports(cluster: &Cluster) -> Vec<u16> {
     let services = cluster.services.iter().filter(|service| service.tls.is_some());
     services.flat_map(|service| &service.listen).map(SocketAddr::port).collect()
-}
-
-/// Whether every node may replay handshakes.
-fn may_replay(cluster: &Cluster) -> bool {
-    cluster.nodes.iter().all(|node| node.adoption != Adoption::Kernel)
 }
 
 fn line(check: &Check) -> String {

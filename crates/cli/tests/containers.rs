@@ -47,7 +47,7 @@ fn start(pools: Vec<(&'static str, Vec<usize>)>) -> Result<(Cluster, Server)> {
     ip(inside, "-6 route replace default via fd00:5b::1")?;
     let server = serve(inside)?;
     cluster.start_daemons()?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     Ok((cluster, server))
 }
 
@@ -56,18 +56,6 @@ fn serve(inside: &Host) -> Result<Server> {
     let extra =
         "add_header X-Client $remote_addr always;\nadd_header X-Server $server_addr:$server_port always;";
     Ok(inside.nginx(&ServerOptions { listen, extra: extra.to_owned(), ..ServerOptions::default() })?)
-}
-
-fn wait_for_state(cluster: &Cluster, state: &str) -> Result {
-    let states = || -> Result<Vec<String>> {
-        let status = cluster.node_status(0)?;
-        let listeners = status["listeners"].as_array().ok_or("no listeners")?.clone();
-        Ok(listeners.iter().filter_map(|listener| listener["state"].as_str().map(str::to_owned)).collect())
-    };
-    wait_until(state, PATIENCE, states, |states| {
-        !states.is_empty() && states.iter().all(|found| found == state)
-    })?;
-    Ok(())
 }
 
 /// Each of them on one connection: small and large responses, uploads of several packets; the server sees the client, and an
@@ -107,9 +95,9 @@ fn a_server_in_a_container_sees_its_clients() -> Result {
         |status| status["flows"] == 0,
     )?;
     server.stop()?;
-    wait_for_state(&cluster, "unhealthy")?;
+    cluster.wait_for_listeners("unhealthy")?;
     let _server = serve(container(&cluster))?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     ask(&cluster, cluster.lab.vip4().into())?;
     cluster.down()
 }
@@ -158,7 +146,7 @@ fn a_connection_outlives_the_container() -> Result {
     ask_all(&mut streams)?;
     assert_eq!(cluster.node_counter(0, "adopted")?, 2);
     server.stop()?;
-    wait_for_state(&cluster, "unhealthy")?;
+    cluster.wait_for_listeners("unhealthy")?;
     ask_all(&mut streams)?;
     cluster.down()
 }

@@ -24,13 +24,6 @@ fn adoption(node: usize, way: &str) -> (usize, String) {
     (node, format!("adoption = \"{way}\""))
 }
 
-/// How the first node's listeners get connections.
-fn ways(cluster: &Cluster) -> Result<Vec<String>> {
-    let status = cluster.node_status(0)?;
-    let listeners = status["listeners"].as_array().ok_or("no listeners")?;
-    Ok(listeners.iter().filter_map(|listener| listener["adoption"].as_str()).map(str::to_owned).collect())
-}
-
 /// A client's packets as tcpdump writes them, from here on.
 fn capture(cluster: &Cluster, file: &Path) -> Result<Process> {
     let mut command = Command::new("tcpdump");
@@ -136,7 +129,12 @@ fn serve(command: Command, way: &str, shown: &str) -> Result {
     let node_lines = vec![adoption(0, way)];
     let cluster = Cluster::start_with(Plan { listen, pools, node_lines, ..Plan::default() })?;
     let server = cluster.lab.node(0).spawn("server", command)?;
-    wait_until("the server listens", PATIENCE, || ways(&cluster), |ways| ways.contains(&shown.to_owned()))?;
+    wait_until(
+        "the server listens",
+        PATIENCE,
+        || cluster.listeners("adoption"),
+        |ways| ways.contains(&shown.to_owned()),
+    )?;
     wait_until(
         "the node may have requests",
         PATIENCE,
@@ -213,7 +211,7 @@ fn a_listener_decides_when_it_changes() -> Result {
         wait_until(
             "the server listens",
             PATIENCE,
-            || ways(&cluster),
+            || cluster.listeners("adoption"),
             |ways| ways.contains(&shown.to_owned()),
         )?;
         let before = cluster.node_counter(0, "replayed")?;
@@ -227,7 +225,7 @@ fn a_listener_decides_when_it_changes() -> Result {
         wait_until(
             "the server has ended",
             PATIENCE,
-            || ways(&cluster),
+            || cluster.listeners("adoption"),
             |ways| !ways.contains(&shown.to_owned()),
         )?;
     }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use common::http::Documents;
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result};
 use switchback_lab::Signal;
 
 const PORT: u16 = 8080;
@@ -22,19 +22,6 @@ fn plan(port: u16) -> Plan {
         pool_lines: "[pool.health]\npath = \"/small\"\n".to_owned(),
         ..Plan::default()
     }
-}
-
-/// The states of the first node's listeners.
-fn states(cluster: &Cluster) -> Result<Vec<String>> {
-    let status = cluster.node_status(0)?;
-    let listeners = status["listeners"].as_array().ok_or("no listeners")?;
-    Ok(listeners.iter().filter_map(|listener| listener["state"].as_str()).map(str::to_owned).collect())
-}
-
-fn wait_for_state(cluster: &Cluster, state: &str) -> Result {
-    let are = |states: &Vec<String>| !states.is_empty() && states.iter().all(|found| found == state);
-    wait_until(state, PATIENCE, || states(cluster), are)?;
-    Ok(())
 }
 
 /// One connection, whose requests go to both nodes in turn; each server sees its client.
@@ -57,18 +44,18 @@ fn ask(cluster: &Cluster, vip: IpAddr) -> Result {
 #[test]
 fn a_server_gets_connections_where_it_listens() -> Result {
     let mut cluster = Cluster::start_with(plan(PORT))?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     for vip in [IpAddr::from(cluster.lab.vip4()), cluster.lab.vip6().into()] {
         ask(&cluster, vip)?;
     }
     cluster.stop_server(0)?;
-    wait_for_state(&cluster, "nobody listens")?;
+    cluster.wait_for_listeners("nobody listens")?;
     cluster.start_server(0)?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     // Its flows are known to the next process.
     cluster.kill_node(0)?;
     cluster.start_node(0)?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     ask(&cluster, cluster.lab.vip4().into())?;
     cluster.down()
 }
@@ -76,11 +63,11 @@ fn a_server_gets_connections_where_it_listens() -> Result {
 #[test]
 fn the_file_may_say_another_place() -> Result {
     let mut cluster = Cluster::start_with(plan(PORT + 1))?;
-    wait_for_state(&cluster, "nobody listens")?;
+    cluster.wait_for_listeners("nobody listens")?;
     cluster.plan = plan(PORT);
     cluster.write_config(&cluster.plan)?;
     cluster.agent(0).signal(Signal::SIGHUP)?;
-    wait_for_state(&cluster, "ready")?;
+    cluster.wait_for_listeners("ready")?;
     ask(&cluster, cluster.lab.vip4().into())?;
     assert_eq!(cluster.node_counter(0, "refused_no_listener")?, 0);
     cluster.down()

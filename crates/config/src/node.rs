@@ -60,6 +60,11 @@ impl Adoption {
             Adoption::Replay => "replay",
         }
     }
+
+    /// Whether handshakes may be replayed.
+    pub fn may_replay(self) -> bool {
+        self != Adoption::Kernel
+    }
 }
 
 impl Node {

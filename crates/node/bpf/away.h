@@ -23,6 +23,7 @@
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
+#include "sequence.h"
 #include "tcx.h"
 
 /* VIPs of connections to such servers, by the connection as its server knows it. */
@@ -38,23 +39,36 @@ static __always_inline int is_away(const struct sb_owned *flow)
         return flow->away.ifindex != 0;
 }
 
-/* The server of the VIP if it is away, else NULL. */
-static __always_inline struct sb_server *away_server(const struct sb_flow *flow)
+static __always_inline struct sb_endpoint vip_of(const struct sb_flow *flow)
 {
         struct sb_endpoint vip = {.port = flow->vip_port};
-        struct sb_server *server;
 
         sb_copy_v6(vip.address, flow->vip);
-        server = bpf_map_lookup_elem(&servers, &vip);
+        return vip;
+}
+
+/* The server of the flow's VIP, NULL if it listens at the VIP itself. */
+static __always_inline struct sb_server *server_of(const struct sb_flow *flow)
+{
+        struct sb_endpoint vip = vip_of(flow);
+
+        return bpf_map_lookup_elem(&servers, &vip);
+}
+
+/* The same if it is away, else NULL. */
+static __always_inline struct sb_server *away_server(const struct sb_flow *flow)
+{
+        struct sb_server *server = server_of(flow);
+
         return server && server->ifindex ? server : NULL;
 }
 
 /* Notes where the flow's server is. That of a resumed response is the agent. */
 static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *key, int resumed)
 {
-        struct sb_endpoint vip = {};
         struct sb_flow theirs = {};
         struct sb_server *server;
+        struct sb_endpoint vip;
 
         if (!flow || !key)
                 return -1;
@@ -67,8 +81,7 @@ static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *k
         theirs = *key;
         sb_copy_v6(theirs.vip, server->at.address);
         theirs.vip_port = server->at.port;
-        sb_copy_v6(vip.address, key->vip);
-        vip.port = key->vip_port;
+        vip = vip_of(key);
         return bpf_map_update_elem(&away, &theirs, &vip, BPF_ANY);
 }
 
@@ -125,13 +138,6 @@ static __noinline int send_away(struct __sk_buff *skb, const struct sb_flow *key
         return bpf_redirect_neigh(flow->away.ifindex, NULL, 0, 0);
 }
 
-/* The later one of two sequence numbers. */
-static __always_inline void raise(__u32 *number, __u32 to)
-{
-        if ((__s32)(to - *number) > 0)
-                *number = to;
-}
-
 /* The connection begins with the client's packet that ends the handshake. */
 static __always_inline void begin_away(struct sb_owned *flow, const struct handoff *h)
 {
@@ -144,13 +150,13 @@ static __always_inline void begin_away(struct sb_owned *flow, const struct hando
 static __always_inline int is_closed_away(const struct sb_away *away)
 {
         return away->ended == (SB_AWAY_CLIENT_FIN | SB_AWAY_SERVER_FIN) && away->snd_una == away->snd_nxt &&
-               (__s32)(away->rcv_nxt - away->client_end) >= 0;
+               !is_before(away->rcv_nxt, away->client_end);
 }
 
 /* A packet of the client goes to the server. */
 static __always_inline void note_to_away(struct sb_owned *flow, const struct handoff *h)
 {
-        raise(&flow->away.snd_una, h->ack);
+        flow->away.snd_una = later_of(flow->away.snd_una, h->ack);
         if (h->tcp_flags & SB_TCP_FIN) {
                 flow->away.ended |= SB_AWAY_CLIENT_FIN;
                 flow->away.client_end = h->seq + h->payload + 1;
@@ -165,8 +171,8 @@ static __noinline int note_from_away(struct __sk_buff *skb, struct sb_away *away
 
         if (!away || bpf_skb_load_bytes(skb, at, &header.tcp, sizeof(header.tcp)))
                 return -1;
-        raise(&away->rcv_nxt, bpf_ntohl(header.tcp.ack_seq));
-        raise(&away->snd_nxt, bpf_ntohl(header.tcp.seq) + len + header.tcp.fin);
+        away->rcv_nxt = later_of(away->rcv_nxt, bpf_ntohl(header.tcp.ack_seq));
+        away->snd_nxt = later_of(away->snd_nxt, bpf_ntohl(header.tcp.seq) + len + header.tcp.fin);
         if (header.tcp.fin)
                 away->ended |= SB_AWAY_SERVER_FIN;
         if (!bpf_skb_load_bytes(skb, at, &header, sizeof(header)) && header.kinds == SB_TCPOPT_TSTAMP_ALIGNED)

@@ -49,8 +49,14 @@ static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be
         return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
 }
 
+/* ECN field of a packet, RFC 3168 section 5. */
+enum ecn {
+        ECN_STAYS,
+        ECN_CLEARED,
+};
+
 /* Cuts the decapsulated packet behind a TCP header of `len` bytes, which the caller writes. */
-static __noinline int cut(struct __sk_buff *skb, const struct handoff *h, __u32 len)
+static __noinline int cut(struct __sk_buff *skb, const struct handoff *h, __u32 len, enum ecn ecn)
 {
         void *data, *end;
 
@@ -64,6 +70,8 @@ static __noinline int cut(struct __sk_buff *skb, const struct handoff *h, __u32 
                 if ((void *)(ip + 1) > end)
                         return -1;
                 ip->tot_len = bpf_htons(sizeof(*ip) + len);
+                if (ecn == ECN_CLEARED)
+                        ip->tos &= ~3;
                 ip->check = 0;
                 ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
         } else {
@@ -72,29 +80,8 @@ static __noinline int cut(struct __sk_buff *skb, const struct handoff *h, __u32 
                 if ((void *)(ip + 1) > end)
                         return -1;
                 ip->payload_len = bpf_htons(len);
-        }
-        return 0;
-}
-
-/* Clears the ECN field of the decapsulated packet, RFC 3168 section 5. */
-static __noinline int clear_ecn(struct __sk_buff *skb, const struct handoff *h)
-{
-        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-
-        if (h->inner_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = data + sizeof(struct ethhdr);
-
-                if ((void *)(ip + 1) > end)
-                        return -1;
-                ip->tos &= ~3;
-                ip->check = 0;
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = data + sizeof(struct ethhdr);
-
-                if ((void *)(ip + 1) > end)
-                        return -1;
-                ip->flow_lbl[0] &= ~0x30;
+                if (ecn == ECN_CLEARED)
+                        ip->flow_lbl[0] &= ~0x30;
         }
         return 0;
 }

@@ -86,7 +86,7 @@ static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff 
 
         tcp.check =
             sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, sizeof(tcp)) + sb_sum(&tcp, sizeof(tcp) / 2));
-        if (decapsulate(skb, h) || cut(skb, h, sizeof(tcp)) ||
+        if (decapsulate(skb, h) || cut(skb, h, sizeof(tcp), ECN_STAYS) ||
             bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &tcp, sizeof(tcp), 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (!flow || !is_away(flow))

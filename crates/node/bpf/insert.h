@@ -103,7 +103,7 @@ static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct hando
         __u32 start = sizeof(struct ethhdr) + h->inner_len, len = h->tcp_len;
         __u16 header[30] = {}, first = 0;
 
-        if (len < sizeof(struct tcphdr) || len > sizeof(header) || cut(skb, h, len + data) ||
+        if (len < sizeof(struct tcphdr) || len > sizeof(header) || cut(skb, h, len + data, ECN_STAYS) ||
             bpf_skb_load_bytes(skb, start, header, len) ||
             (data && bpf_skb_load_bytes(skb, start + len, &first, 1)))
                 return -1;

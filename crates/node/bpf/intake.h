@@ -21,6 +21,7 @@
 #include "outlive.h"
 #include "packet.h"
 #include "received.h"
+#include "sequence.h"
 #include "socket.h"
 
 /* If the socket takes nothing of what it was handed for so long, it has dropped that, in microseconds. */
@@ -32,16 +33,6 @@ enum intake {
         INTAKE_UNREAD,    /* the switch has to read on from the mark */
         INTAKE_NOT_TAKEN, /* the socket has not taken data that nobody else has */
 };
-
-static __always_inline int is_before(__u32 a, __u32 b)
-{
-        return (__s32)(a - b) < 0;
-}
-
-static __always_inline __u32 later_of(__u32 a, __u32 b)
-{
-        return is_before(a, b) ? b : a;
-}
 
 /*
  * Framing at the mark. A request for another protocol depends on the server's answer: 101, or its final

@@ -64,6 +64,23 @@ static __always_inline int is_replayed(const struct socket_facts *listener)
         return listener->mptcp;
 }
 
+/* Reads `len` bytes of TCP options at offset `at`. Less than zero if there are none, or more than a header can have. */
+static __always_inline int read_tcp_options(struct __sk_buff *skb, __u32 at, __u32 len,
+                                            struct sb_option_walk *walk)
+{
+        if (len > SB_TCPOPT_SPACE)
+                return -1;
+        /*
+         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
+         */
+        asm volatile("" : "+r"(len));
+        if (len == 0 || bpf_skb_load_bytes(skb, at, walk->space.bytes, len))
+                return -1;
+        walk->len = len;
+        sb_parse_tcp_options(walk);
+        return 0;
+}
+
 /* Reads the timestamps of the client's packet, from which the kernel goes on. */
 static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 {
@@ -71,16 +88,8 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
         __u32 len = (__u32)h->tcp_len - sizeof(struct tcphdr);
         __u32 start = sizeof(struct ethhdr) + h->inner_len + sizeof(struct tcphdr);
 
-        if (len > SB_TCPOPT_SPACE)
+        if (read_tcp_options(skb, start, len, &walk))
                 return;
-        /*
-         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
-         */
-        asm volatile("" : "+r"(len));
-        if (len == 0 || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
-                return;
-        walk.len = len;
-        sb_parse_tcp_options(&walk);
         h->tsval = walk.found.tsval;
         h->tsecr = walk.found.tsecr;
 }
@@ -171,7 +180,7 @@ static __noinline int send_syn(struct __sk_buff *skb, struct handoff *h, struct 
             flow->masquerade.stage == SB_REPLAY_ANSWERED ? SB_REPLAY_AGAIN : SB_REPLAY_SYN;
         fill_syn(&syn, h, mss_towards(h));
         /* A SYN with a congestion mark may be refused ECN: tcp_ecn_create_request(). */
-        if (cut(skb, h, sizeof(syn)) || clear_ecn(skb, h) ||
+        if (cut(skb, h, sizeof(syn), ECN_CLEARED) ||
             bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &syn, sizeof(syn), 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (is_away(flow))
@@ -221,12 +230,8 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
                 return sb_lose();
         if (len > SB_TCPOPT_SPACE)
                 return sb_lose();
-        /* In this order, as in read_timestamps(). */
-        asm volatile("" : "+r"(len));
-        if (len && !bpf_skb_load_bytes(skb, at, walk.space.bytes, len)) {
-                walk.len = len;
-                sb_parse_tcp_options(&walk);
-        }
+        /* A server whose SYN-ACK has no options offers nothing. */
+        read_tcp_options(skb, at, len, &walk);
         answer.tsval = walk.found.tsval;
         answer.wscale = walk.found.seen & SB_SYN_WSCALE ? walk.found.wscale : 0;
         answer.timestamps = !!(walk.found.seen & SB_SYN_TSTAMP);

@@ -40,13 +40,11 @@ static __always_inline struct bpf_sock *lookup_at(struct __sk_buff *skb, const s
 static __always_inline struct bpf_sock *lookup(struct __sk_buff *skb, const struct handoff *h)
 {
         struct bpf_sock *skc = lookup_at(skb, h, h->flow.client_port, h->flow.vip, h->flow.vip_port);
-        struct sb_endpoint vip = {.port = h->flow.vip_port};
         struct sb_server *server;
 
         if (skc && *(volatile __u32 *)&skc->state != TCP_LISTEN)
                 return skc;
-        sb_copy_v6(vip.address, h->flow.vip);
-        server = bpf_map_lookup_elem(&servers, &vip);
+        server = server_of(&h->flow);
         if (!server)
                 return skc;
         if (skc)

@@ -29,7 +29,7 @@ impl Adopting {
 
     /// Whether handshakes may be replayed.
     pub(crate) fn may_replay(self) -> bool {
-        self.wanted != Adoption::Kernel
+        self.wanted.may_replay()
     }
 
     /// For the programs, which see each listener themselves.

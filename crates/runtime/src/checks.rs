@@ -124,10 +124,12 @@ fn btf(present: bool) -> Check {
     fatal(what, "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, as those of the distributions are")
 }
 
+const REPLAYED: &str = "handshakes are replayed, which costs the node more";
+
 /// What the kernel lacks for adoptions: fatal, unless the node replays handshakes instead.
 fn cannot_adopt(what: &str, remedy: &str, replays: bool) -> Check {
     if replays {
-        return warning(format!("{what}: handshakes are replayed, which costs the node more"), remedy);
+        return warning(format!("{what}: {REPLAYED}"), remedy);
     }
     fatal(what, remedy)
 }
@@ -323,7 +325,7 @@ fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16], re
             }
             let what = format!("the server on port {} listens with MPTCP", ports.join(", "));
             let effect = match replays {
-                true => "handshakes are replayed, which costs the node more",
+                true => REPLAYED,
                 false => "the kernel refuses adoptions",
             };
             warning(format!("{what}: {effect}"), cures)

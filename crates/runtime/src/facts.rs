@@ -87,9 +87,7 @@ impl Facts {
             port_is_taken: port_is_taken(),
         }
     }
-}
 
-impl Facts {
     /// Why this kernel adopts no connections (`bpf_sk_assign_tcp_reqsk()`); None if it does.
     pub fn adopts_not(&self) -> Option<&'static str> {
         match self.tcp_syncookies {

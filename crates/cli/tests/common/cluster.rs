@@ -444,6 +444,20 @@ impl Cluster {
         status(self.lab.node(node))
     }
 
+    /// This field of each of the first node's listeners.
+    pub fn listeners(&self, field: &str) -> Result<Vec<String>> {
+        let status = self.node_status(0)?;
+        let listeners = status["listeners"].as_array().ok_or("no listeners")?;
+        Ok(listeners.iter().filter_map(|listener| listener[field].as_str()).map(str::to_owned).collect())
+    }
+
+    /// Until all of them are in this state.
+    pub fn wait_for_listeners(&self, state: &str) -> Result {
+        let are = |states: &Vec<String>| !states.is_empty() && states.iter().all(|found| found == state);
+        wait_until(state, PATIENCE, || self.listeners("state"), are)?;
+        Ok(())
+    }
+
     /// A counter of the switch's program.
     pub fn switch_counter(&self, name: &str) -> Result<u64> {
         counter(&self.switch_status()?, name)

@@ -43,6 +43,13 @@ pub fn flow(v6: bool, client_port: u16, vip_port: u16) -> sb_flow {
     }
 }
 
+/// Servers behind an interface, of each IP version.
+const AWAY: [&str; 2] = ["198.51.100.80:8080", "[2001:db8:1::80]:8080"];
+
+pub fn away_server(flow: &sb_flow) -> SocketAddr {
+    AWAY[usize::from(flow.vip().is_ipv6())].parse().expect("an address")
+}
+
 /// The flow as a server at another address knows it.
 pub fn of_server(flow: &sb_flow, server: SocketAddr) -> sb_flow {
     sb_flow { vip: address_bytes(server.ip()), vip_port: server.port().to_be(), ..*flow }

@@ -3,7 +3,6 @@
 //!
 //! `SWITCHBACK_FUZZ_SECONDS` sets the duration, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use NodeCounter::*;
@@ -433,13 +432,6 @@ fn whatever_comes_some_things_never_happen() {
         let still = unreached(&bench);
         assert!(still.len() <= UNREACHED, "part of the programs is never reached: {still:?}");
     });
-}
-
-/// Servers behind an interface, of each IP version.
-const AWAY: [&str; 2] = ["198.51.100.80:8080", "[2001:db8:1::80]:8080"];
-
-fn away_server(flow: &sb_flow) -> SocketAddr {
-    AWAY[usize::from(flow.vip().is_ipv6())].parse().expect("an address")
 }
 
 /// A random entry of a flow whose numbers are translated, of a server here or behind an interface.

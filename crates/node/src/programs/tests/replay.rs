@@ -295,10 +295,8 @@ fn a_listener_elsewhere_gets_the_handshake() {
 }
 
 /// A server behind an interface.
-const AWAY: [&str; 2] = ["198.51.100.80:8080", "[2001:db8:1::80]:8080"];
-
 fn away(bench: &Bench, known: &KnownFlow) -> SocketAddr {
-    let server = AWAY[usize::from(known.flow.vip().is_ipv6())].parse().expect("an address");
+    let server = away_server(&known.flow);
     bench.serve_away(&known.flow, server, LOOPBACK);
     server
 }
