@@ -253,13 +253,15 @@ static __always_inline void framing_skip(struct framing_walk *w)
 static __always_inline int framing_load(FRAMING_CONTEXT *ctx, struct framing_walk *w,
                                         struct framing_block *block)
 {
-        __u32 at = w->at, len = w->end - at;
+        __u32 at = w->at, len = w->end - at, less;
 
         if (at >= w->block && at < w->block_end)
                 return 0;
         len = len < FRAMING_BLOCK ? len : FRAMING_BLOCK;
-        asm volatile("%0 &= 511" : "+r"(len));
-        if (len == 0 || len > FRAMING_BLOCK || FRAMING_LOAD(ctx, at, block->bytes, len))
+        /* Verifiers before Linux 6.8 learn no lower bound from a comparison with 0. */
+        less = len - 1;
+        asm volatile("" : "+r"(less));
+        if (less >= FRAMING_BLOCK || FRAMING_LOAD(ctx, at, block->bytes, less + 1))
                 return -1;
         w->block = at;
         w->block_end = at + len;
@@ -279,7 +281,7 @@ struct framing_walk_numbers {
 __noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *numbers)
 {
         struct framing_walk *w = (struct framing_walk *)numbers;
-        __u32 zero = 0, at, end, cell;
+        __u32 zero = 0, at, end, cell, place;
         struct framing_block *block = bpf_map_lookup_elem(&framing_blocks, &zero);
         struct sb_framing *framing;
         __u8 byte = 0;
@@ -319,8 +321,10 @@ __noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *n
                         }
                         byte = block->bytes[at & (FRAMING_BLOCK - 1)];
                 }
-                cell = framing_cells[((row + cell) << 8 | byte) &
-                                     (FRAMING_TABLES * SB_FRAMING_STATES * 256 - 1)];
+                place = (row + cell) << 8 | byte;
+                /* The mask comes last: verifiers before Linux 6.8 forget the bounds of what they combine with `|`. */
+                asm volatile("" : "+r"(place));
+                cell = framing_cells[place & (FRAMING_TABLES * SB_FRAMING_STATES * 256 - 1)];
                 at++;
                 if (cell > 0xff) {
                         int followed = framing_act(w, cell, byte);

@@ -64,7 +64,15 @@ static __always_inline void hide_echo(struct __sk_buff *skb, const struct handof
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
         __u8 settled = h->option.payload.flow.options;
-        struct bpf_tcp_req_attrs attrs = {
+        struct bpf_tcp_req_attrs attrs;
+        struct bpf_sock *skc;
+        struct sock *listener;
+        int err = -1;
+
+        /* The verifier of an older kernel must see neither the call nor its argument. */
+        if (!bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))
+                return -1;
+        attrs = (struct bpf_tcp_req_attrs){
             .rcv_tsval = h->tsval,
             /* The time at which the socket's clock begins. The packet's own TSecr is a round trip earlier. */
             .rcv_tsecr = h->tsecr + sb_round_trip_ms(settled),
@@ -76,13 +84,6 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
             .tstamp_ok = !!(settled & SB_SYN_TSTAMP),
             .ecn_ok = !!(settled & SB_SYN_ECN),
         };
-        struct bpf_sock *skc;
-        struct sock *listener;
-        int err = -1;
-
-        /* The verifier of an older kernel must not see the call. */
-        if (!bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))
-                return -1;
         skc = is_resumption(h) ? resume_listener(skb, h) : lookup(skb, h);
         if (!skc)
                 return -1;
@@ -390,7 +391,7 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
                                 __u32 rcv_nxt)
 {
         own(h, flow, 0, 0, flow ? flow->slot : 0);
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         if (come_again(skb, SKB_MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
@@ -408,7 +409,7 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
 
         if (!is_resumption(h) || asks_outcome(*(volatile __u32 *)&skb->mark))
                 return 0;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
                 return answer_adopted(h, flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN) {
@@ -462,7 +463,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                         return over;
                 draining = 0;
         }
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         if (!asks_outcome(skb_mark)) {
                 ours = is_owned(flow, h);
                 over = !ours && !is_resumption(h) && is_over(h);
@@ -486,7 +487,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 over = take_place(skb, h, flow, &socket);
                 if (over != PLACE_TAKEN)
                         return over;
-                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                flow = flow_lookup(&owned, &h->flow);
                 if (flow)
                         find_server(flow, &h->flow, is_resumption(h));
                 adoption = is_replayed(&socket) ? ADOPT_SYN : ADOPT_SOCKET;

@@ -203,7 +203,7 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
         if (!h)
                 return TCX_DROP;
         s = settings_towards(h->flow.client);
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         /* The flow has gone in the meantime. */
         if (!s || !flow || flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
@@ -272,7 +272,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return drop(SB_NODE_DROP_CLIENT);
         if (skb_mark == SKB_MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         read_socket(skb, h, flow, &facts);
         /* A socket in TIME_WAIT answers for itself. */
         if (!flow && facts.kind == SOCKET_TIME_WAIT) {
@@ -315,26 +315,39 @@ static __always_inline __u16 mss_towards(const struct handoff *h)
         return mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss;
 }
 
+/* Where a tunnel is composed: it is too large for the stack. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_tunnel);
+} tunnels SEC(".maps");
+
 /* Puts a packet that leaves from a VIP into a tunnel, if its client needs one. */
 __noinline int leave(struct __sk_buff *skb, const struct sb_flow *flow)
 {
         struct sb_node_settings *s;
-        struct sb_tunnel tunnel = {};
+        struct sb_tunnel *tunnel;
+        __u32 zero = 0;
 
-        if (!flow || !tunnel_len(flow->client) || !is_vip(flow->vip))
+        if (!flow || !tunnel_len(flow->client))
                 return TCX_NEXT;
         s = settings_towards(flow->client);
-        if (!s)
+        tunnel = bpf_map_lookup_elem(&tunnels, &zero);
+        if (!s || !tunnel)
                 return TCX_NEXT;
-        sb_copy_v6(tunnel.source, s->address);
-        sb_copy_v6(tunnel.dest, flow->client);
-        sb_copy_v6(tunnel.node, s->address);
-        tunnel.flow = *flow;
-        tunnel.key = s->sign;
-        tunnel.option.op = SB_OP_TUNNELED;
-        tunnel.source_port = sb_source_port(flow);
-        tunnel.dest_port = bpf_htons(SB_GENEVE_PORT);
-        if (sb_into_tunnel(skb, &tunnel))
+        __builtin_memset(tunnel, 0, sizeof(*tunnel));
+        tunnel->flow = *flow;
+        if (!is_vip(tunnel->flow.vip))
+                return TCX_NEXT;
+        sb_copy_v6(tunnel->source, s->address);
+        sb_copy_v6(tunnel->dest, flow->client);
+        sb_copy_v6(tunnel->node, s->address);
+        tunnel->key = s->sign;
+        tunnel->option.op = SB_OP_TUNNELED;
+        tunnel->source_port = sb_source_port(flow);
+        tunnel->dest_port = bpf_htons(SB_GENEVE_PORT);
+        if (sb_into_tunnel(skb, tunnel))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_TUNNELED);
         return TCX_NEXT;

@@ -19,15 +19,31 @@
 #include "received.h"
 #include "tcx.h"
 
+/*
+ * Removes `len` bytes of headers, and makes the packet one of the other IP version. Linux before 6.3 cannot do both at once:
+ * bpf_skb_change_proto() removes or adds the difference of the headers' lengths.
+ */
+static __noinline int remove_foreign(struct __sk_buff *skb, __s32 len, int v4)
+{
+        const __s32 more = sizeof(struct ipv6hdr) - sizeof(struct iphdr);
+
+        if (!bpf_skb_adjust_room(skb, -len, BPF_ADJ_ROOM_MAC, v4 ? SB_DECAP_L3_IPV4 : SB_DECAP_L3_IPV6))
+                return 0;
+        if (bpf_skb_change_proto(skb, v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), 0))
+                return -1;
+        return bpf_skb_adjust_room(skb, v4 ? more - len : -more - len, BPF_ADJ_ROOM_MAC, 0);
+}
+
 /* Removes outer IP, UDP, Geneve and options. The client's packet to the VIP remains. */
 static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h)
 {
-        __s32 shrink = -(__s32)(h->outer_len + shim_len(h));
+        __s32 len = h->outer_len + shim_len(h);
         int v4 = h->inner_len == sizeof(struct iphdr);
         void *data, *end;
         struct ethhdr *eth;
 
-        if (bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC, v4 ? SB_DECAP_L3_IPV4 : SB_DECAP_L3_IPV6))
+        if (h->outer_len == h->inner_len ? bpf_skb_adjust_room(skb, -len, BPF_ADJ_ROOM_MAC, 0)
+                                         : remove_foreign(skb, len, v4))
                 return -1;
         data = (void *)(long)skb->data;
         end = (void *)(long)skb->data_end;

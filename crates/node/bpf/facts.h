@@ -47,8 +47,11 @@ static __always_inline void fact_goes_on(struct sb_owned *flow)
 
 static __always_inline int is_wanted(const struct sb_owned *flow)
 {
-        struct sb_listening_switch *who = bpf_map_lookup_elem(&switches, flow->switch_address);
+        struct sb_listening_switch *who;
+        __u8 address[16] __attribute__((aligned(8)));
 
+        sb_copy_v6(address, flow->switch_address);
+        who = bpf_map_lookup_elem(&switches, address);
         return who && who->facts;
 }
 

@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "handoff.h"
 #include "insure.h"
@@ -50,11 +51,8 @@ static long hash_step(__u32 index, struct hash_walk *w)
                 return 1;
         if (len > SB_PIECE)
                 len = SB_PIECE;
-        asm volatile("" : "+r"(len));
-        if (len == 0 || len > SB_PIECE)
-                return 1;
         piece->words[0] = of->tail;
-        if (bpf_skb_load_bytes(w->skb, w->at, (__u8 *)piece->words + held, len))
+        if (load_some(w->skb, w->at, (__u8 *)piece->words + held, len, SB_PIECE))
                 return 1;
         total = held + len;
         v0 = of->v[0];
@@ -64,6 +62,8 @@ static long hash_step(__u32 index, struct hash_walk *w)
         for (__u32 i = 0; i < SB_PIECE / 8 + 1; i++) {
                 if (i >= total / 8)
                         break;
+                /* So that verifiers before Linux 6.8 see the loop's own bound. */
+                asm volatile("" : "+r"(i));
                 m = piece->words[i];
                 v3 ^= m;
                 SB_SIPROUND(v0, v1, v2, v3);
@@ -117,9 +117,12 @@ static __noinline int tell_fingerprint(struct __sk_buff *skb, const struct sb_fl
 
         if (!key || !of)
                 return 0;
-        heirs = bpf_map_lookup_elem(&have_heirs, key);
         telling = bpf_map_lookup_elem(&tellings, &zero);
-        if (!telling || !heirs || heirs->origin != of->origin || heirs->count == 0)
+        if (!telling)
+                return 0;
+        telling->told.flow = *key;
+        heirs = bpf_map_lookup_elem(&have_heirs, &telling->told.flow);
+        if (!heirs || heirs->origin != of->origin || heirs->count == 0)
                 return 0;
         telling->heirs = *heirs;
         telling->next = 0;
@@ -127,7 +130,6 @@ static __noinline int tell_fingerprint(struct __sk_buff *skb, const struct sb_fl
         telling->told.origin = bpf_htonl(of->origin);
         telling->told.offload = 0;
         telling->told.reserved = 0;
-        telling->told.flow = *key;
         telling->told.len = bpf_cpu_to_be64(of->len);
         telling->told.value = bpf_cpu_to_be64(finish(of));
         tag = tag_of_told(&of->key, &telling->told);
@@ -149,7 +151,7 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
 
         if (!flow || !key || !data)
                 return 0;
-        of = bpf_map_lookup_elem(&fingerprints, key);
+        of = flow_lookup(&fingerprints, key);
         if (!of || of->origin != flow->origin || of->end != data->seq + from) {
                 /* It has given way to others. */
                 flow->insure &= ~SB_INSURE_FINGERPRINTED;
@@ -165,8 +167,8 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
 }
 
 /* The body of a long response begins at `from` of a packet's data. */
-static __noinline int begin_fingerprint(struct __sk_buff *skb, struct sb_owned *flow,
-                                        const struct sb_flow *key, const struct data_place *data, __u32 from)
+static __noinline int begin_fingerprint(struct sb_owned *flow, const struct sb_flow *key,
+                                        const struct data_place *data, __u32 from)
 {
         struct sb_fingerprint *of;
         __u32 zero = 0;
@@ -188,10 +190,9 @@ static __noinline int begin_fingerprint(struct __sk_buff *skb, struct sb_owned *
         of->check = check_of(of);
         of->origin = flow->origin;
         of->end = data->seq + from;
-        if (bpf_map_update_elem(&fingerprints, key, of, BPF_ANY))
-                return 0;
-        flow->insure |= SB_INSURE_FINGERPRINTED;
-        return from < data->len ? fingerprint(skb, flow, key, data, from) : 0;
+        if (!flow_update(&fingerprints, key, of))
+                flow->insure |= SB_INSURE_FINGERPRINTED;
+        return 0;
 }
 
 /*
@@ -219,6 +220,7 @@ static __noinline int send_fingerprint(struct __sk_buff *skb)
         next = telling->next;
         if (next >= SB_HEIRS)
                 return TCX_DROP;
+        heir = telling->heirs.addresses[next];
         /* The packet's own time is that of its connection. */
         skb->tstamp = 0;
         if (bpf_skb_change_tail(skb, start + udp_len, 0))
@@ -227,7 +229,6 @@ static __noinline int send_fingerprint(struct __sk_buff *skb)
                 telling->next = next + 1;
                 bpf_clone_redirect(skb, skb->ifindex, 0);
         }
-        heir = telling->heirs.addresses[next];
         to_v4 = sb_is_v4(heir);
         if (is_v4 != to_v4 &&
             bpf_skb_change_proto(skb, to_v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), 0))

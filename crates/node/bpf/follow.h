@@ -268,7 +268,7 @@ static __always_inline void follow_blindly(struct sb_owned *flow, const struct d
 static __always_inline void goes_on(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
                                     const struct data_place *data)
 {
-        __u32 start = flow->began - data->seq;
+        __u32 start = flow->began - data->seq, body = start + flow->head_bytes;
 
         if (!flow->insure && flow->head_bytes && resume_after()) {
                 if (flow->sent == 0 && start < data->len)
@@ -276,7 +276,9 @@ static __always_inline void goes_on(struct __sk_buff *skb, struct sb_owned *flow
                 else
                         flow->insure = SB_INSURE_NEVER;
                 if (flow->insure != SB_INSURE_NEVER && repeats())
-                        begin_fingerprint(skb, flow, key, data, start + flow->head_bytes);
+                        begin_fingerprint(flow, key, data, body);
+                if (flow->insure & SB_INSURE_FINGERPRINTED && body < data->len)
+                        fingerprint(skb, flow, key, data, body);
         }
         fact_goes_on(flow);
         if (is_insurable(flow))

@@ -47,7 +47,7 @@ static __noinline int remember_again(struct __sk_buff *skb, const struct handoff
 
         if (own(h, NULL, 0, 0, 0))
                 return -1;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         if (!flow)
                 return -1;
         load_lose(flow);
@@ -169,7 +169,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 
         if (!h)
                 return TCX_DROP;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         /* The request's first packet has arrived in the same batch, and has not reached its socket. */
         if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING &&
             (!is_behind(skb_mark) || (has_turns(skb_mark) && is_replaying(flow))))
@@ -202,7 +202,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 return return_outdated(h, flow);
         if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
             facts.rcv_nxt == h->seq && !remember_again(skb, h)) {
-                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                flow = flow_lookup(&owned, &h->flow);
                 if (flow)
                         flow->answered = facts.write_seq;
         }
@@ -246,7 +246,7 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 
         if (!h)
                 return TCX_DROP;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        flow = flow_lookup(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
                 return return_outdated(h, flow);
         read_socket(skb, h, flow, &facts);

@@ -16,6 +16,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "answer.h"
+#include "bytes.h"
 #include "counters.h"
 #include "handoff.h"
 #include "maps.h"
@@ -54,9 +55,7 @@ static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h
         record->option = h->option;
         sb_copy_v6(record->node, h->sender);
         record->len = len;
-        /* Keeps the compiler from merging the two comparisons, which the verifier does not understand. */
-        asm volatile("" : "+r"(len));
-        if (len == 0 || len > size || bpf_skb_load_bytes(skb, start, record + 1, len)) {
+        if (load_some(skb, start, record + 1, len, size)) {
                 bpf_ringbuf_discard(record, 0);
                 return drop(SB_NODE_DROP_MALFORMED);
         }

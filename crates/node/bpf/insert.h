@@ -64,7 +64,7 @@ static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h
         if (!skc)
                 return -1;
         if (*(volatile __u32 *)&skc->state == TCP_ESTABLISHED)
-                err = bpf_map_update_elem(&sockets, &h->flow, skc, BPF_ANY);
+                err = flow_update(&sockets, &h->flow, skc);
         bpf_sk_release(skc);
         return err == -EBUSY ? 0 : err;
 }
@@ -89,7 +89,7 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         }
         if (flow->hooked != SB_HOOK_DONE)
                 return;
-        bpf_map_delete_elem(&sockets, key);
+        flow_delete(&sockets, key);
         flow->hooked = SB_HOOK_NONE;
 }
 

@@ -11,6 +11,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "framing.h"
 #include "handoff.h"
@@ -70,10 +71,9 @@ static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *
         if (at != kept->request_len)
                 return 0;
         start = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len + h->tcp_len;
-        asm volatile("" : "+r"(len));
         asm volatile("" : "+r"(at));
-        if (at > SB_INSURED_REQUEST / 2 || len == 0 || len > SB_INSURED_REQUEST / 2 ||
-            bpf_skb_load_bytes(skb, start, kept->request + at, len))
+        if (at > SB_INSURED_REQUEST / 2 ||
+            load_some(skb, start, kept->request + at, len, SB_INSURED_REQUEST / 2))
                 return 0;
         kept->request_len = at + len;
         return 0;
@@ -109,7 +109,7 @@ static __noinline int learn_end(struct sb_owned *flow, const struct sb_flow *key
 
         if (!flow || !key)
                 return 0;
-        response = bpf_map_lookup_elem(&insured, key);
+        response = flow_lookup(&insured, key);
         if (response && response->origin == flow->origin && response->bytes < SB_INSURED_UNKNOWN)
                 flow->framing.left = response->bytes - flow->sent;
         return 0;
@@ -141,8 +141,7 @@ static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow
         kept = heads_of_sender(skb, BPF_SK_STORAGE_GET_F_CREATE);
         if (!kept)
                 return 0;
-        asm volatile("" : "+r"(len));
-        if (len == 0 || len > SB_INSURED_RESPONSE || bpf_skb_load_bytes(skb, start, kept->response, len))
+        if (load_some(skb, start, kept->response, len, SB_INSURED_RESPONSE))
                 return 0;
         kept->response_len = len;
         flow->insure = from_kib(after + len);
@@ -256,7 +255,7 @@ static __noinline int is_insured(const struct sb_owned *flow, const struct sb_fl
 
         if (!flow || !key)
                 return 0;
-        heirs = bpf_map_lookup_elem(&have_heirs, key);
+        heirs = flow_lookup(&have_heirs, key);
         return heirs && heirs->origin == flow->origin && (heirs->over_tls || is_reported(flow, len));
 }
 

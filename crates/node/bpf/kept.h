@@ -11,6 +11,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "flow.h"
 #include "handoff.h"
@@ -73,7 +74,7 @@ static __noinline struct kept *kept_of(const struct handoff *h)
 
         if (!h)
                 return NULL;
-        known = bpf_map_lookup_elem(&kept, &h->flow);
+        known = flow_lookup(&kept, &h->flow);
         origin = h->option.payload.flow.origin;
         if (!known || (origin && known->state.origin != origin) ||
             bpf_ktime_get_ns() - known->at_ns > KEPT_NS)
@@ -92,12 +93,13 @@ static __always_inline int keep_packet(struct __sk_buff *skb, const struct hando
         if (packet && packet->origin == origin && packet->payload >= h->payload)
                 return 0;
         packet = bpf_map_lookup_elem(&kept_packet, &zero);
-        if (!packet || !len || len > KEPT_BYTES)
+        if (!packet)
                 return -1;
         packet->origin = origin;
         packet->len = len;
         packet->payload = h->payload;
-        if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + h->outer_len + shim_len(h), packet->bytes, len))
+        if (load_some(skb, sizeof(struct ethhdr) + h->outer_len + shim_len(h), packet->bytes, len,
+                      KEPT_BYTES))
                 return -1;
         return bpf_map_update_elem(&kept_packets, &place, packet, BPF_ANY);
 }
@@ -115,7 +117,7 @@ __noinline int on_keep(struct __sk_buff *skb, struct handoff *h)
         known = kept_of(h);
         if (known && known->state.next == now.state.next)
                 now.end = later_of(known->end, now.end);
-        if (bpf_map_update_elem(&kept, &h->flow, &now, BPF_ANY))
+        if (flow_update(&kept, &h->flow, &now))
                 return drop(SB_NODE_DROP_MALFORMED);
         now.end = h->option.payload.kept.end;
         set_answer(h, SB_OP_KEPT, SB_REASON_NONE);
@@ -131,8 +133,8 @@ static __always_inline int insert_packet(struct __sk_buff *skb, struct handoff *
         __u32 start = sizeof(struct ethhdr) + h->outer_len + shim_len(h), len = packet->len;
         __be16 ethertype = bpf_htons(h->inner_len == sizeof(struct iphdr) ? ETH_P_IP : ETH_P_IPV6);
 
-        if (!len || len > KEPT_BYTES || bpf_skb_change_tail(skb, start + len, 0) ||
-            bpf_skb_store_bytes(skb, start, packet->bytes, len, 0))
+        if (bpf_skb_change_tail(skb, start + len, 0) ||
+            store_some(skb, start, packet->bytes, len, KEPT_BYTES))
                 return -1;
         if (skb->data_end - skb->data < HEADERS_MAX)
                 bpf_skb_pull_data(skb, skb->len < HEADERS_MAX ? skb->len : HEADERS_MAX);

@@ -218,7 +218,7 @@ static __always_inline struct sb_masquerade *masquerade_of_socket(struct bpf_soc
 /* That of a connection of the 4-tuple that has ended, in TIME_WAIT. */
 static __always_inline struct sb_masquerade *masquerade_of_ended(const struct sb_flow *key)
 {
-        struct ended *ended = bpf_map_lookup_elem(&over, key);
+        struct ended *ended = flow_lookup(&over, key);
 
         return ended ? &ended->masquerade : NULL;
 }

@@ -143,36 +143,36 @@ SEC("tcx/ingress")
 int switchback_ingress(struct __sk_buff *skb)
 {
         struct sb_node_settings *s;
-        struct handoff h = {};
+        struct handoff *h = fresh_handoff();
         __u32 zero = 0;
         int handled;
 
         s = bpf_map_lookup_elem(&settings, &zero);
-        if (!s)
+        if (!s || !h)
                 return TCX_NEXT;
-        switch (read_handoff(skb, &h, s)) {
+        switch (read_handoff(skb, h, s)) {
         case READ_HANDOFF:
                 if (*(volatile __u32 *)&skb->mark == SKB_MARK_INTRODUCE)
-                        return introduce(skb, &h);
+                        return introduce(skb, h);
                 /* Frames of the loopback interface have no addresses. */
-                if (h.here)
+                if (h->here)
                         bpf_skb_change_type(skb, PACKET_HOST);
-                handled = on_handoff(skb, &h, s);
-                if (handled == ANSWER && h.option.op == SB_OP_ADOPTED && meet(skb, &h))
+                handled = on_handoff(skb, h, s);
+                if (handled == ANSWER && h->option.op == SB_OP_ADOPTED && meet(skb, h))
                         return drop(SB_NODE_DROP_MALFORMED);
                 if (handled != ANSWER && handled != ANSWER_WHOLE)
                         return handled;
-                if (h.here)
-                        return tell_switch(skb, &h, handled == ANSWER_WHOLE);
-                return answer(skb, &h, s, handled == ANSWER_WHOLE);
+                if (h->here)
+                        return tell_switch(skb, h, handled == ANSWER_WHOLE);
+                return answer(skb, h, s, handled == ANSWER_WHOLE);
         case READ_DIRECT:
-                handled = on_direct(skb, &h);
+                handled = on_direct(skb, h);
                 s = bpf_map_lookup_elem(&towards_client, &zero);
-                return handled == ANSWER_WHOLE && s ? answer(skb, &h, s, 1) : handled;
+                return handled == ANSWER_WHOLE && s ? answer(skb, h, s, 1) : handled;
         case READ_OTHER:
                 return s->hidden && !is_let_in(skb) ? drop(SB_NODE_HIDDEN) : TCX_NEXT;
         case READ_FINGERPRINT:
-                return hear_fingerprint(skb, &h);
+                return hear_fingerprint(skb, h);
         case READ_PLAIN:
                 return drop(SB_NODE_DROP_PLAIN);
         case READ_ARP_FOR_VIP:

@@ -32,6 +32,24 @@ struct handoff {
         __u8 second;    /* type of the second option; 0: none */
 };
 
+/* The packet that ingress handles: it is too large for the stack. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct handoff);
+} handoffs SEC(".maps");
+
+static __always_inline struct handoff *fresh_handoff(void)
+{
+        __u32 zero = 0;
+        struct handoff *h = bpf_map_lookup_elem(&handoffs, &zero);
+
+        if (h)
+                __builtin_memset(h, 0, sizeof(*h));
+        return h;
+}
+
 /* Results of handlers besides the verdicts of linux/bpf.h. */
 enum handled {
         ANSWER = 100, /* turn the packet around with h->option, without the client's data */

@@ -24,6 +24,7 @@
 
 #include "again.h"
 #include "away.h"
+#include "bytes.h"
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
@@ -68,13 +69,7 @@ static __always_inline int is_replayed(const struct socket_facts *listener)
 static __always_inline int read_tcp_options(struct __sk_buff *skb, __u32 at, __u32 len,
                                             struct sb_option_walk *walk)
 {
-        if (len > SB_TCPOPT_SPACE)
-                return -1;
-        /*
-         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
-         */
-        asm volatile("" : "+r"(len));
-        if (len == 0 || bpf_skb_load_bytes(skb, at, walk->space.bytes, len))
+        if (load_some(skb, at, walk->space.bytes, len, SB_TCPOPT_SPACE))
                 return -1;
         walk->len = len;
         sb_parse_tcp_options(walk);

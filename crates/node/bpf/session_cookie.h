@@ -16,6 +16,7 @@
 #include <linux/tcp.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "framing.h"
 #include "handoff.h"
@@ -78,14 +79,11 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
         len = SB_CODE_LEN - skipped;
         if (len > data->len - offset)
                 len = data->len - offset;
-        asm volatile("%0 &= 15" : "+r"(len));
-        if (len == 0 || len > sizeof(before))
-                return -1;
         code >>= 8 * (skipped & 7);
         if (len < sizeof(code))
                 code &= (1ULL << 8 * len) - 1;
         from = data->start + offset;
-        if (bpf_skb_load_bytes(skb, from, &before, len))
+        if (load_some(skb, from, &before, len, sizeof(before)))
                 return -1;
         sum = bpf_csum_diff((__be32 *)&before, sizeof(before), (__be32 *)&code, sizeof(code), 0);
         /* The checksum sums pairs of bytes; data begins at an even offset. */
@@ -95,7 +93,7 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
                 sum = __builtin_bswap16((__u16)sum);
         }
         if (bpf_l4_csum_replace(skb, data->tcp + offsetof(struct tcphdr, check), 0, sum, 0) ||
-            bpf_skb_store_bytes(skb, from, &code, len, 0))
+            store_some(skb, from, &code, len, sizeof(code)))
                 return -1;
         return 0;
 }
