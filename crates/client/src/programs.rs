@@ -8,10 +8,10 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use switchback_config::Client;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{Place, attach_or_replace, pin, reuse};
+use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, reuse};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
     ClientCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_client_keys,
@@ -23,7 +23,7 @@ use crate::skeleton::{ClientSkel, ClientSkelBuilder, OpenClientSkel};
 /// The loaded programs. Dropping them leaves the pinned ones at work.
 pub(crate) struct Programs<'obj> {
     skeleton: ClientSkel<'obj>,
-    links: Vec<Link>,
+    attached: Vec<Attachment>,
 }
 
 impl<'obj> Programs<'obj> {
@@ -49,7 +49,7 @@ impl<'obj> Programs<'obj> {
         ] {
             pin(map, &pins.path(name))?;
         }
-        Ok(Programs { skeleton, links: Vec::new() })
+        Ok(Programs { skeleton, attached: Vec::new() })
     }
 
     /// Attaches both programs, replacing those of an earlier shim.
@@ -59,18 +59,18 @@ impl<'obj> Programs<'obj> {
         for (program, name) in
             [(&programs.switchback_client_ingress, "ingress"), (&programs.switchback_client_egress, "egress")]
         {
-            let link = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
+            let attached = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
             let doing = || format!("attach the program switchback_client_{name} to {interface}");
-            self.links.push(link.doing(doing)?);
+            self.attached.push(attached.doing(doing)?);
         }
         Ok(())
     }
 
     /// Detaches the programs and removes the pins. The maps stay readable.
     pub(crate) fn detach(&mut self, pins: PinDir) -> Result<()> {
-        for link in self.links.drain(..) {
-            // Explicitly; in any case the link goes with its pin.
-            let _ = link.detach();
+        for attached in self.attached.drain(..) {
+            // Explicitly: a link would go with its pin, but not a filter.
+            let _ = attached.detach();
         }
         pins.remove_all()
     }

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use libbpf_rs::Link;
 use switchback_runtime::Result;
 use switchback_runtime::links::Watch;
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::programs::Attachment;
 
 use crate::programs::Programs;
 
@@ -18,14 +18,14 @@ pub(crate) struct Guards {
     watch: Watch,
     /// Index of the interface for handoff packets.
     handoffs: u32,
-    /// Links by interface index.
-    links: HashMap<u32, Link>,
+    /// By interface index.
+    guards: HashMap<u32, Attachment>,
 }
 
 impl Guards {
     /// No guards yet, except those of an agent that was killed.
     pub(crate) fn new(handoffs: u32) -> Result<Guards> {
-        Ok(Guards { watch: Watch::open()?, handoffs, links: HashMap::new() })
+        Ok(Guards { watch: Watch::open()?, handoffs, guards: HashMap::new() })
     }
 
     /// Whether interfaces have changed.
@@ -40,16 +40,16 @@ impl Guards {
             let here = all.iter().find(|interface| interface.index == *index);
             here.is_some_and(|here| !here.is_loopback && !here.is_part && *index != self.handoffs)
         };
-        let gone: Vec<u32> = self.links.keys().filter(|index| !guarded(index)).copied().collect();
-        for index in gone {
-            self.links.remove(&index);
+        for (index, guard) in self.guards.extract_if(|index, _| !guarded(index)) {
+            // Mostly the interface has gone, and the guard with it.
+            let _ = guard.detach();
             Programs::unguard(pins, index);
         }
         for index in all.iter().map(|interface| interface.index).filter(guarded) {
-            if !self.links.contains_key(&index)
-                && let Some(link) = programs.guard(pins, index)?
+            if !self.guards.contains_key(&index)
+                && let Some(guard) = programs.guard(pins, index)?
             {
-                self.links.insert(index, link);
+                self.guards.insert(index, guard);
             }
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Guards {
     /// Detaches all guards.
     pub(crate) fn end(self) {
         // At once, where the kernel can; the pins go with their directory.
-        self.links.values().for_each(|link| drop(link.detach()));
+        self.guards.values().for_each(|guard| drop(guard.detach()));
     }
 }
 

@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
+use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_flow, sb_flow_state,
@@ -37,7 +37,7 @@ const LOOPBACK: &str = "lo";
 pub(crate) struct Programs<'obj> {
     skeleton: NodeSkel<'obj>,
     memory: RefCell<&'obj mut skeleton::types::bss>,
-    links: Vec<Link>,
+    attached: Vec<Attachment>,
 }
 
 impl<'obj> Programs<'obj> {
@@ -62,7 +62,7 @@ impl<'obj> Programs<'obj> {
         reuse(&mut open.maps.away, &away)?;
         let mut skeleton = open.load().doing(|| "load the node's BPF programs")?;
         let memory = skeleton.maps.bss_data.take().expect("the programs have an array in their .bss");
-        let mut programs = Programs { skeleton, memory: RefCell::new(memory), links: Vec::new() };
+        let mut programs = Programs { skeleton, memory: RefCell::new(memory), attached: Vec::new() };
         programs.set_settings(settings)?;
         for vip in &plan.vips {
             programs.add_vip(*vip, plan.kind_of(*vip))?;
@@ -100,25 +100,26 @@ impl<'obj> Programs<'obj> {
             places.push((&programs.switchback_loopback, "loopback", LOOPBACK, loopback));
         }
         for (program, name, interface, index) in places {
-            let link = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
+            let attached = attach_or_replace(program, &pins.link_path(name), index, Place::Last);
             let doing = || format!("attach the program switchback_{name} to {interface}");
-            self.links.push(link.doing(doing)?);
+            self.attached.push(attached.doing(doing)?);
         }
         // A tracepoint link's program cannot be replaced. For a moment both programs see the same events, which is
         // harmless: the first one removes the flow's entry.
         let link = programs.switchback_socket_state.attach();
         let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
-        self.links.push(link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?);
+        let link = link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?;
+        self.attached.push(Attachment::Link(link));
         Ok(())
     }
 
     /// Attaches a guard, which drops packets to VIPs on another interface. None if the interface has gone meanwhile.
-    pub(crate) fn guard(&self, pins: &PinDir, index: u32) -> Result<Option<Link>> {
+    pub(crate) fn guard(&self, pins: &PinDir, index: u32) -> Result<Option<Attachment>> {
         let program = &self.skeleton.progs.switchback_guard;
         match attach_or_replace(program, &Self::guard_path(pins, index), index, Place::Last) {
             Err(_) if interface::name(index).is_none() => Ok(None),
-            link => {
-                link.map(Some).doing(|| format!("attach the program switchback_guard to interface {index}"))
+            guard => {
+                guard.map(Some).doing(|| format!("attach the program switchback_guard to interface {index}"))
             }
         }
     }
@@ -135,9 +136,9 @@ impl<'obj> Programs<'obj> {
 
     /// Detaches everything and removes the pins.
     pub(crate) fn remove(self, pins: PinDir) -> Result<()> {
-        for link in &self.links {
+        for attached in &self.attached {
             // At once, where the kernel can; the tracepoint goes with its last descriptor.
-            let _ = link.detach();
+            let _ = attached.detach();
         }
         let removed = pins.remove_all();
         drop(self);

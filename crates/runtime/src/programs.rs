@@ -7,7 +7,10 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapHandle, MapMut, OpenMapMut, Program};
+use libbpf_rs::{
+    AsRawLibbpf, ErrorKind, Link, MapCore, MapHandle, MapMut, OpenMapMut, Program, ProgramAttachType,
+    TC_EGRESS, TC_INGRESS, TcHook,
+};
 
 use crate::error::{Doing, Result};
 
@@ -57,17 +60,52 @@ pub enum Place {
     Last,
 }
 
-/// Attaches a TC program to the interface with this index by a link that is pinned at `path`, in place of the
-/// program that the link of an earlier process has there.
+impl Place {
+    /// Priority of a filter. The kernel gives those without one a priority between the two.
+    fn priority(self) -> u32 {
+        match self {
+            Place::First => 1,
+            Place::Last => u16::MAX.into(),
+        }
+    }
+}
+
+/// Handle of our filters, which tells them from others of the same priority.
+const FILTER_HANDLE: u32 = 0x5b;
+
+/// An attached program, which stays so when the process ends.
+#[derive(Debug)]
+pub enum Attachment {
+    /// By a pinned link: TC programs by tcx, Linux 6.6.
+    Link(Link),
+    /// As a filter of the `clsact` qdisc, which stays when the filter goes: others may use it.
+    Filter(TcHook),
+}
+
+impl Attachment {
+    /// Detaches the program at once, also if its link is pinned.
+    pub fn detach(&self) -> libbpf_rs::Result<()> {
+        match self {
+            Attachment::Link(link) => link.detach(),
+            Attachment::Filter(filter) => { *filter }.detach(),
+        }
+    }
+}
+
+/// Attaches a TC program to the interface with this index, in place of the one that an earlier process has attached. Its
+/// link is pinned at `path`; without tcx nothing is.
 pub fn attach_or_replace(
     program: &Program<'_>,
     path: &Path,
     index: u32,
     place: Place,
-) -> libbpf_rs::Result<Link> {
-    match attached(path, index) {
-        Some(mut link) => link.update_prog(program).map(|()| link),
-        None => attach_tcx(program, index, place).and_then(|link| pin_link(link, path)),
+) -> libbpf_rs::Result<Attachment> {
+    if let Some(mut link) = attached(path, index) {
+        return link.update_prog(program).map(|()| Attachment::Link(link));
+    }
+    match attach_tcx(program, index, place) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => attach_filter(program, index, place),
+        link => link.and_then(|link| pin_link(link, path)).map(Attachment::Link),
     }
 }
 
@@ -85,6 +123,10 @@ fn attached(path: &Path, index: u32) -> Option<Link> {
 }
 
 /// Attaches a TC program to the interface with this index. libbpf-rs has no tcx yet.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidInput`] if the kernel has no tcx.
 pub fn attach_tcx(program: &Program<'_>, index: u32, place: Place) -> libbpf_rs::Result<Link> {
     let options = libbpf_sys::bpf_tcx_opts {
         sz: size_of::<libbpf_sys::bpf_tcx_opts>() as u64,
@@ -104,4 +146,16 @@ pub fn attach_tcx(program: &Program<'_>, index: u32, place: Place) -> libbpf_rs:
         Some(link) => Ok(unsafe { Link::from_ptr(link) }),
         None => Err(std::io::Error::last_os_error().into()),
     }
+}
+
+/// Attaches a TC program as a filter of the interface's `clsact` qdisc, which is made if it is missing.
+pub fn attach_filter(program: &Program<'_>, index: u32, place: Place) -> libbpf_rs::Result<Attachment> {
+    let direction = match program.attach_type() {
+        ProgramAttachType::TcxEgress => TC_EGRESS,
+        _ => TC_INGRESS,
+    };
+    let mut filter = TcHook::new(program.as_fd());
+    filter.ifindex(index.cast_signed()).attach_point(direction);
+    filter.create()?;
+    filter.handle(FILTER_HANDLE).priority(place.priority()).replace(true).attach().map(Attachment::Filter)
 }

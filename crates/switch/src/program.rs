@@ -15,7 +15,7 @@ use switchback_flow::entry::Entry;
 use switchback_http::framing;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{Place, attach_or_replace};
+use switchback_runtime::programs::{Attachment, Place, attach_or_replace};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
 
@@ -100,7 +100,7 @@ pub struct Program {
     pub rings: Vec<MapHandle>,
     /// Observer ring buffers by CPU.
     observed: Vec<MapHandle>,
-    links: Vec<Link>,
+    attachments: Vec<Attachment>,
     memory: RefCell<&'static mut skeleton::types::bss>,
     /// Interfaces with the program attached.
     pub attached: Vec<Attached>,
@@ -147,7 +147,7 @@ impl Program {
             pins,
             rings,
             observed,
-            links: Vec::new(),
+            attachments: Vec::new(),
             attached: Vec::new(),
         })
     }
@@ -163,7 +163,7 @@ impl Program {
         let sender = &self.skel.progs.switchback_transmit;
         let sender = attach_or_replace(sender, &sender_pin, ifindex, Place::First)
             .doing(|| format!("attach the program `switchback_transmit` to {name}"))?;
-        self.links.push(sender);
+        self.attachments.push(sender);
         let pin = pins.link_path(&format!("xdp-{name}"));
         let program = &self.skel.progs.switchback;
         let previous = if pin.exists() { Link::open(&pin).ok() } else { None };
@@ -180,7 +180,7 @@ impl Program {
                 link
             }
         };
-        self.links.push(link);
+        self.attachments.push(Attachment::Link(link));
         let mode = if interface::xdp(ifindex)?.is_generic { Mode::Generic } else { Mode::Native };
         let is_veth = interface::driver(name)? == "veth";
         self.attached.push(Attached { name: name.to_string(), ifindex, mac, mode, is_veth });
@@ -195,9 +195,9 @@ impl Program {
 
     /// Detaches from all interfaces and removes the pins; the maps live until the process ends.
     pub fn detach(&mut self) -> Result<()> {
-        for link in self.links.drain(..).rev() {
+        for attachment in self.attachments.drain(..).rev() {
             // Explicitly, because the kernel defers it if the pin held the last reference.
-            let _ = link.detach();
+            let _ = attachment.detach();
         }
         self.pins.take().map_or(Ok(()), PinDir::remove_all)
     }

@@ -7,6 +7,7 @@ mod clients;
 mod cookies;
 mod counters;
 mod crowd;
+mod filters;
 mod follow;
 mod frames;
 mod fuzz;

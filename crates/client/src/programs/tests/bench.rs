@@ -64,7 +64,7 @@ impl Bench {
         // The programs live as long as the test.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let skeleton = open(storage).unwrap().load().unwrap();
-        let bench = Bench { programs: Programs { skeleton, links: Vec::new() } };
+        let bench = Bench { programs: Programs { skeleton, attached: Vec::new() } };
         bench.configure("");
         bench
     }

@@ -22,7 +22,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use switchback_resume::Key;
-use switchback_runtime::programs::{Place, attach_tcx};
+use switchback_runtime::programs::{Attachment, Place, attach_filter, attach_tcx};
 use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
@@ -82,6 +82,16 @@ pub fn seed() -> u64 {
 pub fn ip(line: &str) {
     let status = Command::new("ip").args(line.split(' ')).status().expect("ip can be started");
     assert!(status.success(), "ip {line}");
+}
+
+/// A program that is attached until this is dropped. Closing the link would not do: a process that another test is about
+/// to start may have its descriptor for a moment.
+pub struct Attached(Link);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.detach().expect("tcx can be detached at any time");
+    }
 }
 
 /// Runs `work` on a thread in a new network namespace.
@@ -493,8 +503,13 @@ impl Bench {
     }
 
     /// Attaches the egress program to an interface, for packets that servers really send.
-    pub fn attach_egress(&self, interface: u32) -> Link {
-        attach_tcx(&self.skel.progs.switchback_egress, interface, Place::Last).unwrap()
+    pub fn attach_egress(&self, interface: u32) -> Attached {
+        Attached(attach_tcx(&self.skel.progs.switchback_egress, interface, Place::Last).unwrap())
+    }
+
+    /// The same as a filter, as on kernels without tcx.
+    pub fn attach_egress_filter(&self, interface: u32, place: Place) -> Attachment {
+        attach_filter(&self.skel.progs.switchback_egress, interface, place).unwrap()
     }
 
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {

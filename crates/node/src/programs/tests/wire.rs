@@ -4,7 +4,6 @@
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use libbpf_rs::Link;
 use nix::sys::socket::{AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, socket};
 use sb_op::*;
 use switchback_wire::packet::{TcpView, bare, flags};
@@ -22,7 +21,7 @@ const OUTGOING: u8 = 4;
 pub struct Wire {
     pub bench: Bench,
     socket: OwnedFd,
-    _egress: [Link; 2],
+    _egress: [Attached; 2],
 }
 
 impl Wire {
