@@ -52,7 +52,7 @@ static long hash_step(__u32 index, struct hash_walk *w)
         if (len > SB_PIECE)
                 len = SB_PIECE;
         piece->words[0] = of->tail;
-        if (load_some(w->skb, w->at, (__u8 *)piece->words + held, len, SB_PIECE))
+        if (sb_load_some(w->skb, w->at, (__u8 *)piece->words + held, len, SB_PIECE))
                 return 1;
         total = held + len;
         v0 = of->v[0];

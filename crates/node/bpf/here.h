@@ -55,7 +55,7 @@ static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h
         record->option = h->option;
         sb_copy_v6(record->node, h->sender);
         record->len = len;
-        if (load_some(skb, start, record + 1, len, size)) {
+        if (sb_load_some(skb, start, record + 1, len, size)) {
                 bpf_ringbuf_discard(record, 0);
                 return drop(SB_NODE_DROP_MALFORMED);
         }

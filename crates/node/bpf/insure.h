@@ -73,7 +73,7 @@ static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *
         start = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len + h->tcp_len;
         asm volatile("" : "+r"(at));
         if (at > SB_INSURED_REQUEST / 2 ||
-            load_some(skb, start, kept->request + at, len, SB_INSURED_REQUEST / 2))
+            sb_load_some(skb, start, kept->request + at, len, SB_INSURED_REQUEST / 2))
                 return 0;
         kept->request_len = at + len;
         return 0;
@@ -141,7 +141,7 @@ static __noinline int keep_response(struct __sk_buff *skb, struct sb_owned *flow
         kept = heads_of_sender(skb, BPF_SK_STORAGE_GET_F_CREATE);
         if (!kept)
                 return 0;
-        if (load_some(skb, start, kept->response, len, SB_INSURED_RESPONSE))
+        if (sb_load_some(skb, start, kept->response, len, SB_INSURED_RESPONSE))
                 return 0;
         kept->response_len = len;
         flow->insure = from_kib(after + len);

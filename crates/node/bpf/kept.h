@@ -98,8 +98,8 @@ static __always_inline int keep_packet(struct __sk_buff *skb, const struct hando
         packet->origin = origin;
         packet->len = len;
         packet->payload = h->payload;
-        if (load_some(skb, sizeof(struct ethhdr) + h->outer_len + shim_len(h), packet->bytes, len,
-                      KEPT_BYTES))
+        if (sb_load_some(skb, sizeof(struct ethhdr) + h->outer_len + shim_len(h), packet->bytes, len,
+                         KEPT_BYTES))
                 return -1;
         return bpf_map_update_elem(&kept_packets, &place, packet, BPF_ANY);
 }
@@ -134,7 +134,7 @@ static __always_inline int insert_packet(struct __sk_buff *skb, struct handoff *
         __be16 ethertype = bpf_htons(h->inner_len == sizeof(struct iphdr) ? ETH_P_IP : ETH_P_IPV6);
 
         if (bpf_skb_change_tail(skb, start + len, 0) ||
-            store_some(skb, start, packet->bytes, len, KEPT_BYTES))
+            sb_store_some(skb, start, packet->bytes, len, KEPT_BYTES))
                 return -1;
         if (skb->data_end - skb->data < HEADERS_MAX)
                 bpf_skb_pull_data(skb, skb->len < HEADERS_MAX ? skb->len : HEADERS_MAX);

@@ -69,7 +69,7 @@ static __always_inline int is_replayed(const struct socket_facts *listener)
 static __always_inline int read_tcp_options(struct __sk_buff *skb, __u32 at, __u32 len,
                                             struct sb_option_walk *walk)
 {
-        if (load_some(skb, at, walk->space.bytes, len, SB_TCPOPT_SPACE))
+        if (sb_load_some(skb, at, walk->space.bytes, len, SB_TCPOPT_SPACE))
                 return -1;
         walk->len = len;
         sb_parse_tcp_options(walk);

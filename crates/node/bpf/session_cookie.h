@@ -83,7 +83,7 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
         if (len < sizeof(code))
                 code &= (1ULL << 8 * len) - 1;
         from = data->start + offset;
-        if (load_some(skb, from, &before, len, sizeof(before)))
+        if (sb_load_some(skb, from, &before, len, sizeof(before)))
                 return -1;
         sum = bpf_csum_diff((__be32 *)&before, sizeof(before), (__be32 *)&code, sizeof(code), 0);
         /* The checksum sums pairs of bytes; data begins at an even offset. */
@@ -93,7 +93,7 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
                 sum = __builtin_bswap16((__u16)sum);
         }
         if (bpf_l4_csum_replace(skb, data->tcp + offsetof(struct tcphdr, check), 0, sum, 0) ||
-            store_some(skb, from, &code, len, sizeof(code)))
+            sb_store_some(skb, from, &code, len, sizeof(code)))
                 return -1;
         return 0;
 }

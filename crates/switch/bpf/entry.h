@@ -51,6 +51,17 @@ static __always_inline struct sb_flow_entry *read_entry(void *map, const struct 
         return NULL;
 }
 
+/* An entry to be filled, in the place of what read_entry() has copied. */
+static __always_inline struct sb_flow_entry *new_entry(void)
+{
+        __u32 zero = 0;
+        struct sb_flow_entry *entry = bpf_map_lookup_elem(&entries_in_hand, &zero);
+
+        if (entry)
+                __builtin_memset(entry, 0, sizeof(*entry));
+        return entry;
+}
+
 /* Writes the mark of the copy to the map. */
 static __always_inline void move_mark(struct sb_flow_entry *place, const struct sb_flow_entry *entry)
 {

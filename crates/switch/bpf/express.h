@@ -10,6 +10,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "maps.h"
 #include "parse.h"
@@ -70,14 +71,15 @@ static long express_step(__u32 index, struct express_walk *walk)
 #pragma unroll
         for (int i = 0; i < EXPRESS_STEP; i++) {
                 __u32 state = next & SB_EXPRESS_STATE;
-                __u32 byte;
+                __u32 byte, place;
 
                 if (at >= len || state == 0)
                         break;
                 byte = head->bytes[at & (sizeof(head->bytes) - 1)];
-                next = byte & 0x80
-                           ? 0
-                           : transitions[(state << 7 | byte) & (SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS - 1)];
+                place = state << 7 | byte;
+                /* The mask comes last: verifiers before Linux 6.8 forget the bounds of what `|` combines. */
+                asm volatile("" : "+r"(place));
+                next = byte & 0x80 ? 0 : transitions[place & (SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS - 1)];
                 if (next & SB_EXPRESS_END_OF_TARGET)
                         walk->path_class = classes[state];
                 if (next & SB_EXPRESS_END_OF_HOST)
@@ -108,9 +110,10 @@ static __noinline enum express is_express(struct xdp_md *ctx, const struct packe
 
         if (entry->session.pool[0] != 0)
                 return EXPRESS_NOT;
-        if (!head || vip->start == 0 || len == 0 || len > SB_EXPRESS_HEAD_MAX)
+        if (!head || vip->start == 0)
                 return EXPRESS_NOT;
-        if (bpf_xdp_load_bytes(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len))
+        if (sb_xdp_load_some(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len,
+                             SB_EXPRESS_HEAD_MAX))
                 return EXPRESS_NOT;
         bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &walk, 0);
         if (!(walk.next & SB_EXPRESS_ACCEPT) || walk.at != walk.len)
@@ -120,8 +123,9 @@ static __noinline enum express is_express(struct xdp_md *ctx, const struct packe
         if (pool >= SB_EXPRESS_POOLS / 2 || node >= SB_EXPRESS_NODES)
                 return EXPRESS_NOT;
         pool += (vip->bank & 1) * (SB_EXPRESS_POOLS / 2);
-        word = (pool * SB_EXPRESS_NODES + node) / 64 & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1);
-        if (!(members[word] >> (node & 63) & 1))
+        word = (pool * SB_EXPRESS_NODES + node) / 64;
+        asm volatile("" : "+r"(word));
+        if (!(members[word & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1)] >> (node & 63) & 1))
                 return EXPRESS_NOT;
         return head->bytes[0] == 'H' ? EXPRESS_HEAD : EXPRESS_GET;
 }

@@ -241,6 +241,14 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         }
 }
 
+static __always_inline void fill_probe_answer(struct tcphdr *tcp, const struct packet *p)
+{
+        tcp->seq = bpf_htonl(p->ack);
+        tcp->ack_seq = bpf_htonl(p->seq + 1);
+        tcp->ack = 1;
+        tcp->window = bpf_htons(SB_WINDOW);
+}
+
 /*
  * Answers a keep-alive probe (RFC 9293 section 3.8.4) on a connection without a request: no node knows such a
  * connection.
@@ -249,24 +257,24 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
                                    const struct sb_tcp_options *options)
 {
         const __u32 with_timestamps = sizeof(struct tcphdr) + SYNACK_OPTIONS_SHORT;
-        int timestamps = options->seen & SB_SYN_TSTAMP;
         struct tcphdr *tcp;
         __be32 *words;
 
-        tcp = timestamps ? turn_around(ctx, p, with_timestamps) : turn_around(ctx, p, sizeof(*tcp));
-        if (!tcp)
-                return drop(SB_SWITCH_DROP_MALFORMED);
-        tcp->seq = bpf_htonl(p->ack);
-        tcp->ack_seq = bpf_htonl(p->seq + 1);
-        tcp->ack = 1;
-        tcp->window = bpf_htons(SB_WINDOW);
-        if (timestamps) {
+        if (options->seen & SB_SYN_TSTAMP) {
+                tcp = turn_around(ctx, p, with_timestamps);
+                if (!tcp)
+                        return drop(SB_SWITCH_DROP_MALFORMED);
+                fill_probe_answer(tcp, p);
                 words = (__be32 *)(tcp + 1);
                 words[0] = bpf_htonl(0x01010000 | SB_TCPOPT_TSTAMP << 8 | 10);
                 words[1] = bpf_htonl(options->tsecr);
                 words[2] = bpf_htonl(options->tsval);
                 set_tcp_checksum(tcp, p, with_timestamps);
         } else {
+                tcp = turn_around(ctx, p, sizeof(*tcp));
+                if (!tcp)
+                        return drop(SB_SWITCH_DROP_MALFORMED);
+                fill_probe_answer(tcp, p);
                 set_tcp_checksum(tcp, p, sizeof(*tcp));
         }
         count(SB_SWITCH_PROBE_ANSWERED);

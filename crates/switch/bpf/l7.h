@@ -6,6 +6,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "flow.h"
 #include "handoff.h"
@@ -72,19 +73,14 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
                 record->option = *parts->option;
         if (parts->node)
                 sb_copy_v6(record->node, parts->node);
-        if (len == 0)
-                goto malformed;
-        /* Keeps the compiler from merging the two comparisons, which the verifier does not understand. */
-        asm volatile("" : "+r"(len));
-        if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
-                goto malformed;
+        if (sb_xdp_load_some(ctx, parts->start, record + 1, len, size)) {
+                bpf_ringbuf_discard(record, 0);
+                count(SB_SWITCH_DROP_MALFORMED);
+                return 0;
+        }
         bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
         wake_l7(ring);
         return 1;
-malformed:
-        bpf_ringbuf_discard(record, 0);
-        count(SB_SWITCH_DROP_MALFORMED);
-        return 0;
 }
 
 /* Gives the IP packet to the L7 thread; 0 if there is no room. */

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "counters.h"
 #include "flow.h"
 #include "handoff.h"
@@ -133,7 +134,7 @@ static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
                 __s64 folded;
 
                 asm volatile("" : "+r"(part));
-                if (part == 0 || part > CHECKSUM_BLOCK || bpf_xdp_load_bytes(ctx, at, block->bytes, part))
+                if (part > CHECKSUM_BLOCK || sb_xdp_load_some(ctx, at, block->bytes, part, CHECKSUM_BLOCK))
                         return 1;
                 /* bpf_csum_diff() takes whole words: zeroes fill the last one. */
                 block->bytes[part] = 0;
@@ -164,15 +165,8 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
                 out->seen = SB_SYN_TSTAMP;
                 return;
         }
-        if (len > SB_TCPOPT_SPACE)
-                return;
-        /*
-         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
-         */
-        asm volatile("" : "+r"(len));
-        if (len == 0)
-                return;
-        if (bpf_xdp_load_bytes(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk.space.bytes, len))
+        if (sb_xdp_load_some(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk.space.bytes, len,
+                             SB_TCPOPT_SPACE))
                 return;
         walk.len = len;
         sb_parse_tcp_options(&walk);

@@ -63,8 +63,8 @@ static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const 
  * Creates the entry of a connection with its first data, and gives the packet to the L7 thread. The entry has
  * to exist at once: the rest of a long head follows, and has no cookie that could be checked.
  */
-static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p,
-                                      const struct sb_flow_entry *entry)
+static __noinline int begin_flow(struct xdp_md *ctx, const struct packet *p,
+                                 const struct sb_flow_entry *entry)
 {
         struct record_parts parts = {
             .kind = SB_RECORD_REQUEST, .flow = &p->flow, .entry = entry, .start = p->start, .len = p->ip_len};
@@ -75,6 +75,27 @@ static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p
         return XDP_DROP;
 }
 
+/* The L7 thread asks the nodes for the packet's flow. */
+static __noinline int ask(struct xdp_md *ctx, const struct packet *p)
+{
+        struct record_parts parts = {
+            .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
+
+        return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
+}
+
+/* Whether the packet is a keep-alive probe on a connection without a request. Not inlined, because of the stack. */
+static __noinline int is_probe(const struct packet *p, const struct sb_switch_settings *s,
+                               const struct sb_tcp_options *options)
+{
+        struct sb_flow_entry *entry;
+
+        if (p->payload > 1 || p->flags != SB_TCP_ACK)
+                return 0;
+        entry = new_entry();
+        return entry && cookie_check(s, &p->flow, p->seq, p->ack - 1, options, entry);
+}
+
 /*
  * A packet without a flow entry: the end of a handshake, a first request, or a packet of a flow that only its
  * node knows.
@@ -82,29 +103,31 @@ static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p
 static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p,
                                       const struct sb_switch_settings *s)
 {
-        struct sb_flow_entry entry = {};
+        struct sb_flow_entry *entry = new_entry();
         struct sb_tcp_options options;
         enum maker maker;
         struct end *end;
 
+        if (!entry)
+                return XDP_DROP;
         if (p->flags & SB_TCP_RST)
                 return drop(SB_SWITCH_DROP_FLAGS);
         read_options(ctx, p, &options);
-        maker = cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry);
+        maker = cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, entry);
         end = end_of(&p->flow, p->seq);
         if (maker && p->payload && (!end || end->in_doubt)) {
                 if (is_damaged(ctx, p))
                         return drop(SB_SWITCH_DROP_CHECKSUM);
-                entry.origin = p->seq;
-                entry.next = p->seq;
-                entry.begins = p->seq;
-                entry.mode = SB_MODE_HELD;
-                entry.options |= end_handshake(p->ack - 1);
+                entry->origin = p->seq;
+                entry->next = p->seq;
+                entry->begins = p->seq;
+                entry->mode = SB_MODE_HELD;
+                entry->options |= end_handshake(p->ack - 1);
                 if ((maker != MADE_HERE || end) && may_ask(&p->flow, s))
-                        entry.mode = SB_MODE_SOUGHT;
+                        entry->mode = SB_MODE_SOUGHT;
                 else if (maker == MADE_ELSEWHERE || end)
                         return drop(SB_SWITCH_DROP_UNASKED);
-                return begin_flow(ctx, p, &entry);
+                return begin_flow(ctx, p, entry);
         }
         if (maker && !p->payload) {
                 if (p->flags & SB_TCP_FIN)
@@ -112,17 +135,9 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                 end_handshake(p->ack - 1);
                 return drop(SB_SWITCH_HANDSHAKE_ACK);
         }
-        if (p->payload <= 1 && p->flags == SB_TCP_ACK && !maker &&
-            cookie_check(s, &p->flow, p->seq, p->ack - 1, &options, &entry))
+        if (!maker && is_probe(p, s, &options))
                 return answer_probe(ctx, p, &options);
-        if (may_ask(&p->flow, s)) {
-                struct record_parts parts = {
-                    .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
-
-                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
-                                          : to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
-        }
-        return drop(SB_SWITCH_DROP_COOKIE);
+        return may_ask(&p->flow, s) ? ask(ctx, p) : drop(SB_SWITCH_DROP_COOKIE);
 }
 
 /* A packet of a flow in `waiting`, or of an unknown one. */
@@ -278,12 +293,19 @@ static __always_inline int on_closed_port(struct xdp_md *ctx, const struct packe
         return send_reset(ctx, p, SB_SWITCH_NO_SERVICE);
 }
 
+static __always_inline struct sb_vip *find_vip(const struct sb_flow *flow)
+{
+        struct sb_endpoint endpoint = {.port = flow->vip_port};
+
+        sb_copy_v6(endpoint.address, flow->vip);
+        return bpf_map_lookup_elem(&vips, &endpoint);
+}
+
 static __always_inline int receive(struct xdp_md *ctx)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
         struct ethhdr *eth = data;
         struct sb_cursor cursor = {.at = eth + 1, .end = end};
-        struct sb_endpoint endpoint = {};
         struct sb_switch_settings *s;
         struct packet p = {.handoff_op = SB_OP_FORWARD};
         struct sb_vip *vip;
@@ -316,9 +338,7 @@ static __always_inline int receive(struct xdp_md *ctx)
                 return XDP_PASS;
         if (parse_tcp(&cursor, &p))
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        sb_copy_v6(endpoint.address, p.flow.vip);
-        endpoint.port = p.flow.vip_port;
-        vip = bpf_map_lookup_elem(&vips, &endpoint);
+        vip = find_vip(&p.flow);
         if (!vip)
                 return on_closed_port(ctx, &p);
         return on_client(ctx, &p, vip, s);

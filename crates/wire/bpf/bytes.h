@@ -3,14 +3,15 @@
  * Reading and writing as many bytes of a packet as the packet says. Verifiers of Linux before 6.8 learn no lower bound from
  * a comparison with 0, so the length is compared as one less.
  */
-#ifndef NODE_BYTES_H
-#define NODE_BYTES_H
+#ifndef SWITCHBACK_BYTES_H
+#define SWITCHBACK_BYTES_H
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
 /* Reads `len` bytes, 1 to `most`, at offset `at`. Less than zero on errors. */
-static __always_inline long load_some(struct __sk_buff *skb, __u32 at, void *to, __u32 len, const __u32 most)
+static __always_inline long sb_load_some(struct __sk_buff *skb, __u32 at, void *to, __u32 len,
+                                         const __u32 most)
 {
         __u32 less = len - 1;
 
@@ -19,13 +20,23 @@ static __always_inline long load_some(struct __sk_buff *skb, __u32 at, void *to,
 }
 
 /* Writes `len` bytes, 1 to `most`, at offset `at`. Less than zero on errors. */
-static __always_inline long store_some(struct __sk_buff *skb, __u32 at, const void *from, __u32 len,
-                                       const __u32 most)
+static __always_inline long sb_store_some(struct __sk_buff *skb, __u32 at, const void *from, __u32 len,
+                                          const __u32 most)
 {
         __u32 less = len - 1;
 
         asm volatile("" : "+r"(less));
         return less < most ? bpf_skb_store_bytes(skb, at, from, less + 1, 0) : -1;
+}
+
+/* The same in an XDP program. */
+static __always_inline long sb_xdp_load_some(struct xdp_md *ctx, __u32 at, void *to, __u32 len,
+                                             const __u32 most)
+{
+        __u32 less = len - 1;
+
+        asm volatile("" : "+r"(less));
+        return less < most ? bpf_xdp_load_bytes(ctx, at, to, less + 1) : -1;
 }
 
 #endif
