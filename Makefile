@@ -1,5 +1,6 @@
 # make demo    builds, and shows a cluster on this machine
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
+# make test-kernels  the core tests with other kernels, in QEMU: half an hour; docs/limits.md
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
 # make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
@@ -14,8 +15,8 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-upgrade fuzz fuzz-guided bench soak lab release deb dist fmt \
-	deps deps-build deps-dist deps-demo deps-bench deps-test python rust root
+.PHONY: demo test test-upgrade test-kernels fuzz fuzz-guided bench soak lab release deb dist fmt \
+	deps deps-build deps-dist deps-demo deps-bench deps-test deps-kernels python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 # The whole program, and one that is built faster: without the experiments, and with less optimization.
@@ -34,6 +35,7 @@ NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format libclang-de
 	python3-requests python3-httpx python3-websockets python3-pip gunicorn python3-waitress python3-hypercorn \
 	javac:default-jdk-headless libtomcat10-java libjetty9-java libservlet-api-java \
 	groff:groff-base systemd-analyze:systemd
+NEEDS_kernels := $(NEEDS_test) qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils
 
 demo: deps-demo root
 	cargo build $(QUICK)
@@ -86,6 +88,34 @@ test-upgrade: deps-test root
 	@[ -d $(OLD)/source ] || git worktree add --detach $(OLD)/source $(BEFORE)
 	cd $(OLD)/source && git checkout -q --detach $(BEFORE) && cargo build --package switchback-cli --target-dir $(OLD)/build
 	SWITCHBACK_BEFORE=$(OLD)/build/debug/switchback cargo test --package switchback-cli --test upgrade -- --ignored --nocapture
+
+# The kernel of Debian 12, which has neither tcx nor bpf_sk_assign_tcp_reqsk(), and a later one. The tests of `replay` that
+# need both ways of adoption, and a switch on virtio_net, are for the later one.
+KERNELS := $(CURDIR)/target/kernels
+FIRST := $(KERNELS)/linux-image-cloud-amd64
+LATER := $(KERNELS)/linux-image-6.12-cloud-amd64
+VM := $(CURDIR)/crates/cli/tests/kernels/vm
+$(KERNELS)/%: | deps-kernels
+	@mkdir -p $(KERNELS)
+	cd $(KERNELS) && package=$$(apt-cache depends $* | awk '$$1 == "Depends:" { print $$2; exit }') \
+		&& apt-get download -q $$package && dpkg-deb -x $$package"_"*.deb $@.part && mv $@.part $@
+
+# The last line is "N passed, N failed".
+test-kernels: export CARGO_TERM_COLOR := never
+test-kernels: export SWITCHBACK_EMULATED := 1
+test-kernels: deps-kernels root $(FIRST) $(LATER)
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
+	tests() { cargo test --no-fail-fast --package switchback-cli "$$@" 2>&1 | tee -a "$$log"; \
+		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; }; \
+	within() { echo "== $$1"; export CARGO_TARGET_$$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER="$(VM) $$1 3600"; }; \
+	core="--test one_connection --test crash --test draining --test servers --test containers"; \
+	within $(FIRST); tests $$core -- --test-threads=1; \
+	within $(LATER); tests $$core --test replay -- --test-threads=1 --include-ignored; \
+	unset $${!CARGO_TARGET_*}; SWITCHBACK_KERNEL=$(LATER) tests --test kernels -- --ignored; \
+	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
+	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
+	echo "$$ok passed, $$bad failed"; \
+	[ "$$bad" = 0 ]
 
 # The last line is "N targets passed, N failed".
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
@@ -151,7 +181,7 @@ fmt:
 
 deps: deps-test
 # Without a terminal apt must not ask.
-deps-build deps-dist deps-demo deps-bench deps-test: deps-%: rust
+deps-build deps-dist deps-demo deps-bench deps-test deps-kernels: deps-%: rust
 	@missing=(); \
 	for entry in $(NEEDS_$*); do \
 		case "$$entry" in \

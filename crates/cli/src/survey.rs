@@ -392,7 +392,7 @@ fn remedy_of(state: &str) -> &'static str {
     match state {
         "nobody listens" => "start the server, on this address or on all (0.0.0.0, [::])",
         "listens with MPTCP" => {
-            "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before"
+            "start the server again after plain_tcp = true for the node, or with GODEBUG=multipathtcp=0 (Go)"
         }
         "draining" => "switchback undrain, when the node is to serve again",
         _ => "switchback status on that machine shows the last error of the health check",

@@ -231,3 +231,36 @@ fn a_listener_decides_when_it_changes() -> Result {
     }
     cluster.down()
 }
+
+/// With `plain_tcp` a server that asks for MPTCP gets a plain listener, in the node's own network namespace only.
+#[test]
+#[ignore = "takes a kernel with BPF trampolines: make test-kernels"]
+fn new_sockets_for_mptcp_can_be_made_plain() -> Result {
+    let binary = build_go("replay-server", &format!("{SERVERS}/server.go"))?;
+    let listen = [0, 1].map(|node| (node, vec!["127.0.0.1:81".parse().expect("an address")])).to_vec();
+    let node_lines = vec![(0, "plain_tcp = true".to_owned())];
+    let cluster = Cluster::start_with(Plan { listen, node_lines, ..Plan::default() })?;
+    let mut servers = Vec::new();
+    for node in 0..2 {
+        let mut command = with(binary.to_str().ok_or("a path")?, &[]);
+        command.env("GODEBUG", "multipathtcp=2");
+        servers.push(cluster.lab.node(node).spawn("server", command)?);
+    }
+    let ways = ["kernel", "replay (the server listens with MPTCP)"];
+    wait_until(
+        "the servers listen",
+        PATIENCE,
+        || cluster.listeners("adoption"),
+        |found| ways.iter().all(|way| found.contains(&(*way).to_owned())),
+    )?;
+    for path in ["/", "/img/"] {
+        let mut stream =
+            cluster.client().tcp_connect(SocketAddr::new(cluster.lab.vip4().into(), 80), PATIENCE)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        let response = Responses::new(&stream, PATIENCE)?.next(false)?.ok_or("the connection has ended")?;
+        assert_eq!(response.status, 200, "{path}");
+    }
+    assert_eq!([cluster.node_counter(0, "replayed")?, cluster.node_counter(1, "replayed")?], [0, 1]);
+    drop(servers);
+    cluster.down()
+}

@@ -35,6 +35,8 @@ pub struct Node {
     pub servers: Vec<SocketAddr>,
     /// How its servers get the connections that it adopts.
     pub adoption: Adoption,
+    /// Whether new sockets for MPTCP become sockets for TCP.
+    pub plain_tcp: bool,
 }
 
 /// How a node gives an adopted connection to the listener.
@@ -69,7 +71,7 @@ impl Adoption {
 
 impl Node {
     /// Each key of `[[node]]` except `name` in words.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 8] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 9] {
         [
             ("address", self.address.to_string()),
             ("weight", self.weight.to_string()),
@@ -80,6 +82,7 @@ impl Node {
             ("tunnel", self.tunnel.to_string()),
             ("server", self.servers_in_words()),
             ("adoption", self.adoption.name().to_owned()),
+            ("plain_tcp", self.plain_tcp.to_string()),
         ]
     }
 

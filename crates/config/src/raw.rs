@@ -261,6 +261,11 @@ pub(crate) struct Node {
     #[schemars(transform = shape::one_of(Adoption::ALL.map(Adoption::name)))]
     #[schemars(extend("default" = Adoption::Auto.name()))]
     pub adoption: Option<Spanned<String>>,
+    /// Whether new sockets for MPTCP become sockets for TCP on this machine, so that the kernel can make their connections.
+    /// Containers with a network namespace of their own are left alone. Takes Linux 6.6 and a restart of the agent; servers
+    /// that listen already keep their sockets.
+    #[serde(default)]
+    pub plain_tcp: bool,
 }
 
 /// Nodes that serve the same requests, and how one of them is chosen.

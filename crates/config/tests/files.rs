@@ -39,6 +39,7 @@ fn what_the_good_file_means() {
                 tunnel: false,
                 servers: Vec::new(),
                 adoption: Adoption::Auto,
+                plain_tcp: false,
             },
             Node {
                 name: "n2".into(),
@@ -50,6 +51,7 @@ fn what_the_good_file_means() {
                 tunnel: false,
                 servers: Vec::new(),
                 adoption: Adoption::Auto,
+                plain_tcp: false,
             },
         ]
     );

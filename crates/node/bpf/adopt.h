@@ -33,6 +33,7 @@
 #include "insert.h"
 #include "insure.h"
 #include "kernel.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "ownership.h"
@@ -391,7 +392,7 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
                                 __u32 rcv_nxt)
 {
         own(h, flow, 0, 0, flow ? flow->slot : 0);
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         if (come_again(skb, SKB_MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
@@ -409,7 +410,7 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
 
         if (!is_resumption(h) || asks_outcome(*(volatile __u32 *)&skb->mark))
                 return 0;
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state != SB_OWN_ADOPTING && flow->generation == generation_of(h))
                 return answer_adopted(h, flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN) {
@@ -463,7 +464,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                         return over;
                 draining = 0;
         }
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         if (!asks_outcome(skb_mark)) {
                 ours = is_owned(flow, h);
                 over = !ours && !is_resumption(h) && is_over(h);
@@ -487,7 +488,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 over = take_place(skb, h, flow, &socket);
                 if (over != PLACE_TAKEN)
                         return over;
-                flow = flow_lookup(&owned, &h->flow);
+                flow = sb_flow_lookup(&owned, &h->flow);
                 if (flow)
                         find_server(flow, &h->flow, is_resumption(h));
                 adoption = is_replayed(&socket) ? ADOPT_SYN : ADOPT_SOCKET;

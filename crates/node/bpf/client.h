@@ -29,6 +29,7 @@
 #include "flow.h"
 #include "handoff.h"
 #include "intake.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -203,7 +204,7 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
         if (!h)
                 return TCX_DROP;
         s = settings_towards(h->flow.client);
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         /* The flow has gone in the meantime. */
         if (!s || !flow || flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
@@ -272,7 +273,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return drop(SB_NODE_DROP_CLIENT);
         if (skb_mark == SKB_MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         read_socket(skb, h, flow, &facts);
         /* A socket in TIME_WAIT answers for itself. */
         if (!flow && facts.kind == SOCKET_TIME_WAIT) {

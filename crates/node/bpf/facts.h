@@ -14,6 +14,7 @@
 #include "flow.h"
 #include "handoff.h"
 #include "insure.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -47,11 +48,8 @@ static __always_inline void fact_goes_on(struct sb_owned *flow)
 
 static __always_inline int is_wanted(const struct sb_owned *flow)
 {
-        struct sb_listening_switch *who;
-        __u8 address[16] __attribute__((aligned(8)));
+        struct sb_listening_switch *who = sb_address_lookup(&switches, flow->switch_address);
 
-        sb_copy_v6(address, flow->switch_address);
-        who = bpf_map_lookup_elem(&switches, address);
         return who && who->facts;
 }
 

@@ -18,6 +18,7 @@
 #include "counters.h"
 #include "handoff.h"
 #include "insure.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -151,7 +152,7 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
 
         if (!flow || !key || !data)
                 return 0;
-        of = flow_lookup(&fingerprints, key);
+        of = sb_flow_lookup(&fingerprints, key);
         if (!of || of->origin != flow->origin || of->end != data->seq + from) {
                 /* It has given way to others. */
                 flow->insure &= ~SB_INSURE_FINGERPRINTED;
@@ -190,7 +191,7 @@ static __noinline int begin_fingerprint(struct sb_owned *flow, const struct sb_f
         of->check = check_of(of);
         of->origin = flow->origin;
         of->end = data->seq + from;
-        if (!flow_update(&fingerprints, key, of))
+        if (!sb_flow_update(&fingerprints, key, of))
                 flow->insure |= SB_INSURE_FINGERPRINTED;
         return 0;
 }

@@ -23,6 +23,7 @@
 #include "insure.h"
 #include "intake.h"
 #include "kernel.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -47,7 +48,7 @@ static __noinline int remember_again(struct __sk_buff *skb, const struct handoff
 
         if (own(h, NULL, 0, 0, 0))
                 return -1;
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         if (!flow)
                 return -1;
         load_lose(flow);
@@ -169,7 +170,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 
         if (!h)
                 return TCX_DROP;
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         /* The request's first packet has arrived in the same batch, and has not reached its socket. */
         if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING &&
             (!is_behind(skb_mark) || (has_turns(skb_mark) && is_replaying(flow))))
@@ -202,7 +203,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 return return_outdated(h, flow);
         if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
             facts.rcv_nxt == h->seq && !remember_again(skb, h)) {
-                flow = flow_lookup(&owned, &h->flow);
+                flow = sb_flow_lookup(&owned, &h->flow);
                 if (flow)
                         flow->answered = facts.write_seq;
         }
@@ -246,7 +247,7 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 
         if (!h)
                 return TCX_DROP;
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
                 return return_outdated(h, flow);
         read_socket(skb, h, flow, &facts);

@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "handoff.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "received.h"
@@ -43,7 +44,7 @@ static __always_inline int is_outdated(const struct sb_owned *flow, const struct
 /* The flow's claim. A PROBE about an unknown flow has no origin, and any connection of the 4-tuple will do. */
 static __always_inline struct claim *claim_of(const struct handoff *h)
 {
-        struct claim *claim = flow_lookup(&claims, &h->flow);
+        struct claim *claim = sb_flow_lookup(&claims, &h->flow);
         __u32 origin = bpf_ntohl(h->option.payload.flow.origin);
 
         if (!claim || (origin && claim->origin != origin) || bpf_ktime_get_ns() - claim->at_ns > CLAIM_NS)
@@ -83,7 +84,7 @@ static __always_inline void write_claim(const struct handoff *h, __u32 generatio
             .at_ns = bpf_ktime_get_ns(),
         };
 
-        flow_update(&claims, &h->flow, &claim);
+        sb_flow_update(&claims, &h->flow, &claim);
 }
 
 /* Remembers that the adoption was declined: no late copy of it is accepted when its flow is elsewhere. */

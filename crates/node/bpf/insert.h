@@ -28,6 +28,7 @@
 #include "flow.h"
 #include "framing.h"
 #include "kernel.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -64,7 +65,7 @@ static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h
         if (!skc)
                 return -1;
         if (*(volatile __u32 *)&skc->state == TCP_ESTABLISHED)
-                err = flow_update(&sockets, &h->flow, skc);
+                err = sb_flow_update(&sockets, &h->flow, skc);
         bpf_sk_release(skc);
         return err == -EBUSY ? 0 : err;
 }
@@ -89,7 +90,7 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         }
         if (flow->hooked != SB_HOOK_DONE)
                 return;
-        flow_delete(&sockets, key);
+        sb_flow_delete(&sockets, key);
         flow->hooked = SB_HOOK_NONE;
 }
 

@@ -16,6 +16,7 @@
 #include "framing.h"
 #include "handoff.h"
 #include "kernel.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -109,7 +110,7 @@ static __noinline int learn_end(struct sb_owned *flow, const struct sb_flow *key
 
         if (!flow || !key)
                 return 0;
-        response = flow_lookup(&insured, key);
+        response = sb_flow_lookup(&insured, key);
         if (response && response->origin == flow->origin && response->bytes < SB_INSURED_UNKNOWN)
                 flow->framing.left = response->bytes - flow->sent;
         return 0;
@@ -255,7 +256,7 @@ static __noinline int is_insured(const struct sb_owned *flow, const struct sb_fl
 
         if (!flow || !key)
                 return 0;
-        heirs = flow_lookup(&have_heirs, key);
+        heirs = sb_flow_lookup(&have_heirs, key);
         return heirs && heirs->origin == flow->origin && (heirs->over_tls || is_reported(flow, len));
 }
 

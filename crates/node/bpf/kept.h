@@ -16,6 +16,7 @@
 #include "flow.h"
 #include "handoff.h"
 #include "intake.h"
+#include "keys.h"
 #include "maps.h"
 #include "read.h"
 #include "received.h"
@@ -74,7 +75,7 @@ static __noinline struct kept *kept_of(const struct handoff *h)
 
         if (!h)
                 return NULL;
-        known = flow_lookup(&kept, &h->flow);
+        known = sb_flow_lookup(&kept, &h->flow);
         origin = h->option.payload.flow.origin;
         if (!known || (origin && known->state.origin != origin) ||
             bpf_ktime_get_ns() - known->at_ns > KEPT_NS)
@@ -117,7 +118,7 @@ __noinline int on_keep(struct __sk_buff *skb, struct handoff *h)
         known = kept_of(h);
         if (known && known->state.next == now.state.next)
                 now.end = later_of(known->end, now.end);
-        if (flow_update(&kept, &h->flow, &now))
+        if (sb_flow_update(&kept, &h->flow, &now))
                 return drop(SB_NODE_DROP_MALFORMED);
         now.end = h->option.payload.kept.end;
         set_answer(h, SB_OP_KEPT, SB_REASON_NONE);

@@ -13,6 +13,14 @@ struct net {
         __u64 net_cookie;
 };
 
+struct nsproxy {
+        struct net *net_ns;
+};
+
+struct task_struct {
+        struct nsproxy *nsproxy;
+};
+
 typedef struct {
         struct net *net;
 } possible_net_t;

@@ -249,31 +249,6 @@ struct {
         __type(value, struct sb_adopting);
 } adopting SEC(".maps");
 
-/*
- * Operations on maps by flow. Linux before 6.2 takes no key that a function which is not static got as an argument, so
- * they copy it.
- */
-static __always_inline void *flow_lookup(void *map, const struct sb_flow *flow)
-{
-        struct sb_flow key = *flow;
-
-        return bpf_map_lookup_elem(map, &key);
-}
-
-static __always_inline long flow_update(void *map, const struct sb_flow *flow, const void *value)
-{
-        struct sb_flow key = *flow;
-
-        return bpf_map_update_elem(map, &key, value, BPF_ANY);
-}
-
-static __always_inline long flow_delete(void *map, const struct sb_flow *flow)
-{
-        struct sb_flow key = *flow;
-
-        return bpf_map_delete_elem(map, &key);
-}
-
 static __always_inline void count(__u32 counter)
 {
         sb_add_one(&counters, counter);

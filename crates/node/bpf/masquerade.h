@@ -16,6 +16,7 @@
 
 #include "answer.h"
 #include "kernel.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -218,7 +219,7 @@ static __always_inline struct sb_masquerade *masquerade_of_socket(struct bpf_soc
 /* That of a connection of the 4-tuple that has ended, in TIME_WAIT. */
 static __always_inline struct sb_masquerade *masquerade_of_ended(const struct sb_flow *key)
 {
-        struct ended *ended = flow_lookup(&over, key);
+        struct ended *ended = sb_flow_lookup(&over, key);
 
         return ended ? &ended->masquerade : NULL;
 }

@@ -48,6 +48,7 @@
 #include "node_maps.h"
 #include "outlive.h"
 #include "packet.h"
+#include "plain_tcp.h"
 #include "queue.h"
 #include "read.h"
 #include "received.h"

@@ -14,6 +14,7 @@
 #include "handoff.h"
 #include "intake.h"
 #include "kept.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -34,7 +35,7 @@ static __always_inline int is_owned(const struct sb_owned *flow, const struct ha
 /* Whether the request belongs to a connection that has ended here: a late copy, or a recorded packet. */
 static __always_inline int is_over(const struct handoff *h)
 {
-        struct ended *ended = flow_lookup(&over, &h->flow);
+        struct ended *ended = sb_flow_lookup(&over, &h->flow);
 
         return ended && ended->origin == bpf_ntohl(h->option.payload.flow.origin) &&
                (__s32)(h->seq - ended->next) < 0;
@@ -60,7 +61,7 @@ static __noinline int remember_passing(const struct handoff *h)
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_PASSED_ON;
         flow->generation = generation_of(h);
-        return flow_update(&owned, &h->flow, flow);
+        return sb_flow_update(&owned, &h->flow, flow);
 }
 
 static __always_inline int was_passed_on(const struct sb_owned *flow, const struct handoff *h)
@@ -93,7 +94,7 @@ static __always_inline void forget(const struct handoff *h, struct sb_owned *flo
 {
         give_back(flow);
         load_end(flow, flow->state);
-        flow_delete(&owned, &h->flow);
+        sb_flow_delete(&owned, &h->flow);
 }
 
 /*
@@ -114,9 +115,9 @@ static __noinline int end_flow(const struct sb_flow *key, const struct sb_owned 
                 report->owned = *flow;
                 bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
         }
-        flow_update(&over, key, &ended);
-        flow_delete(&kept, key);
-        return flow_delete(&owned, key);
+        sb_flow_update(&over, key, &ended);
+        sb_flow_delete(&kept, key);
+        return sb_flow_delete(&owned, key);
 }
 
 /* Ends a connection to a server behind an interface, of which no socket tells. */
@@ -187,7 +188,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         }
         note_requests(flow, h);
         note_path(flow, h);
-        return flow_update(&owned, &h->flow, flow);
+        return sb_flow_update(&owned, &h->flow, flow);
 }
 
 #endif

@@ -19,6 +19,7 @@
 #include "intake.h"
 #include "kept.h"
 #include "kernel.h"
+#include "keys.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -129,7 +130,7 @@ static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_RESPONDING;
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
-        if (flow_update(&owned, &h->flow, flow) || come_again(skb, 0))
+        if (sb_flow_update(&owned, &h->flow, flow) || come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORGOTTEN);
         return reset_locally(skb, h, NULL, facts->rcv_nxt);
@@ -144,7 +145,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 
         if (!h)
                 return TCX_DROP;
-        flow = flow_lookup(&owned, &h->flow);
+        flow = sb_flow_lookup(&owned, &h->flow);
         abort = h->option.flags & SB_RELEASE_ABORT;
         if (is_owned(flow, h) && is_bequeathed(flow)) {
                 if (is_outdated(flow, h))
@@ -255,7 +256,7 @@ static __always_inline int was_served(const struct sb_owned *flow, const struct 
 
 static __noinline int say_owner(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow = flow_lookup(&owned, &h->flow);
+        struct sb_owned *flow = sb_flow_lookup(&owned, &h->flow);
 
         if (was_served(flow, h))
                 return answer_unowned(h, flow, SB_REASON_SERVED);

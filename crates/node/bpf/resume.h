@@ -14,6 +14,7 @@
 #include "framing.h"
 #include "generation.h"
 #include "handoff.h"
+#include "keys.h"
 #include "maps.h"
 #include "messages.h"
 #include "node_maps.h"
@@ -29,7 +30,7 @@ static __always_inline int is_resumption(const struct handoff *h)
 /* The insured response of the flow, unless the packet is of another connection, or of one that has got further. */
 static __always_inline struct sb_insured *insured_by(const struct handoff *h)
 {
-        struct sb_insured *response = flow_lookup(&insured, &h->flow);
+        struct sb_insured *response = sb_flow_lookup(&insured, &h->flow);
 
         if (!response || response->origin != bpf_ntohl(h->option.payload.flow.origin) ||
             response->next != h->seq)

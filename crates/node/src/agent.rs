@@ -100,6 +100,15 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
     plan.adopting = plan.adopting.on(&facts);
+    if plan.plain_tcp && !facts.changes_protocols {
+        return Err(Error::new(format!(
+            "node {} has plain_tcp = true, but this kernel has no update_socket_protocol",
+            options.name
+        ))
+        .remedy(
+            "run Linux 6.6 or later, or leave plain_tcp out: connections to MPTCP listeners are replayed",
+        ));
+    }
     let replays = plan.adopting.may_replay();
     let found = checks::check_node(&facts, &server_ports(&plan.cluster), &plan.own_ports(), replays);
     checks::refuse_fatal(&found)?;
@@ -140,6 +149,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
             let place = (&options.interface[..], index);
             programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
         })
+        .and_then(|()| programs.keep_plain_tcp(&pins, plan.plain_tcp))
         .and_then(|()| guards.keep(&programs, &pins))
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)))
         .and_then(|()| privileges::keep_only(KEPT));
@@ -488,6 +498,13 @@ impl Agent<'_> {
             return Err(Error::new(format!(
                 "the address of node {} changed from {} to {}",
                 self.options.name, self.plan.address, new.address
+            ))
+            .remedy("that needs a restart"));
+        }
+        if new.plain_tcp != self.plan.plain_tcp {
+            return Err(Error::new(format!(
+                "plain_tcp of node {} changed from {} to {}",
+                self.options.name, self.plan.plain_tcp, new.plain_tcp
             ))
             .remedy("that needs a restart"));
         }

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) clients: Clients,
     /// How its listeners get connections.
     pub(crate) adopting: Adopting,
+    /// Whether new sockets for MPTCP become sockets for TCP.
+    pub(crate) plain_tcp: bool,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
 }
@@ -77,7 +79,7 @@ impl Plan {
                 .remedy(format!("it has {}", names.join(", ")))
                 .with_exit_status(1));
         };
-        let Node { address, drain, hidden, adoption, .. } = cluster.nodes[index];
+        let Node { address, drain, hidden, adoption, plain_tcp, .. } = cluster.nodes[index];
         let vips = vips_of(cluster.services.iter());
         let mut handoff_keys = cluster.keys.iter().map(|key| keys::handoff_key(key.as_bytes()));
         let (sign, accept) =
@@ -102,6 +104,7 @@ impl Plan {
             sessions,
             clients: Clients::of(&cluster, index),
             adopting: Adopting::new(adoption),
+            plain_tcp,
             own: Vec::new(),
             index,
             cluster,

@@ -55,6 +55,7 @@ impl<'obj> Programs<'obj> {
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
         set_flows(&mut open, flows)?;
+        open.progs.switchback_plain_tcp.set_autoload(plan.plain_tcp);
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
@@ -110,6 +111,21 @@ impl<'obj> Programs<'obj> {
         let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
         let link = link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?;
         self.attached.push(Attachment::Link(link));
+        Ok(())
+    }
+
+    /// Makes new sockets for MPTCP sockets for TCP, or leaves them alone again, if an earlier agent has made them so.
+    /// [`Self::load`] has been told the same.
+    pub(crate) fn keep_plain_tcp(&mut self, pins: &PinDir, wanted: bool) -> Result<()> {
+        let path = pins.link_path("plain_tcp");
+        if !wanted {
+            // Mostly there is none.
+            let _ = std::fs::remove_file(path);
+            return Ok(());
+        }
+        let link = self.skeleton.progs.switchback_plain_tcp.attach().and_then(|link| pin_link(link, &path));
+        let link = link.doing(|| "attach the program switchback_plain_tcp to update_socket_protocol");
+        self.attached.push(Attachment::Link(link?));
         Ok(())
     }
 
@@ -425,6 +441,8 @@ fn read_load(map: &impl MapCore) -> Result<sb_load> {
 fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     libbpf_rs::set_print(None);
     let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
+    // Not every kernel has what it is for.
+    open.progs.switchback_plain_tcp.set_autoload(false);
     let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
     let tables = [framing::responses(), framing::requests()].map(framing::Table::cells);
     for (place, cells) in constants.framing_cells.chunks_exact_mut(tables[0].len()).zip(tables) {

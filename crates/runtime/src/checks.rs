@@ -314,8 +314,8 @@ fn rp_filter(name: &str, value: Option<u32>) -> Check {
 }
 
 fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16], replays: bool) -> Check {
-    let cures =
-        "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before it starts";
+    let cures = "before the server starts, set plain_tcp = true for the node, or net.mptcp.enabled=0; or start it with \
+                 GODEBUG=multipathtcp=0 (Go)";
     match listeners {
         Ok(listeners) => {
             let ports: Vec<String> =

@@ -30,6 +30,8 @@ pub struct Facts {
     pub btf: bool,
     /// Whether the kernel has `bpf_sk_assign_tcp_reqsk`.
     pub adopts: bool,
+    /// Whether programs can change the protocol of new sockets (`update_socket_protocol`).
+    pub changes_protocols: bool,
     /// The effective capabilities of this process, a bit for each.
     pub capabilities: u64,
     /// Whether the BPF file system is mounted at [`BPFFS`](crate::pins::BPFFS).
@@ -68,13 +70,13 @@ impl Facts {
     /// the checks.
     pub fn gather(name: &str) -> Facts {
         let btf = Btf::from_vmlinux().ok();
+        let has = |function| btf.as_ref().is_some_and(|btf| btf.type_by_name::<Func<'_>>(function).is_some());
         Facts {
             interface: name.to_owned(),
             interfaces: interface::names().unwrap_or_default(),
             link: link(name).ok(),
-            adopts: btf
-                .as_ref()
-                .is_some_and(|btf| btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()),
+            adopts: has("bpf_sk_assign_tcp_reqsk"),
+            changes_protocols: has("update_socket_protocol"),
             btf: btf.is_some(),
             capabilities: capabilities().unwrap_or_default(),
             bpffs: pins::is_bpffs(Path::new(pins::BPFFS)),

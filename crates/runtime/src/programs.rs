@@ -133,19 +133,21 @@ pub fn attach_tcx(program: &Program<'_>, index: u32, place: Place) -> libbpf_rs:
         flags: if place == Place::First { libbpf_sys::BPF_F_BEFORE } else { 0 },
         ..Default::default()
     };
-    // SAFETY: the program is loaded, and `options` says its own size and outlives the call.
+    // SAFETY: the program is loaded, and `options` says its own size and outlives the call. libbpf complains on stderr, and
+    // a kernel without tcx is nothing to complain of.
     let link = unsafe {
-        libbpf_sys::bpf_program__attach_tcx(
+        let print = libbpf_sys::libbpf_set_print(None);
+        let link = libbpf_sys::bpf_program__attach_tcx(
             program.as_libbpf_object().as_ptr(),
             index.cast_signed(),
             &raw const options,
-        )
+        );
+        let error = std::io::Error::last_os_error();
+        libbpf_sys::libbpf_set_print(print);
+        NonNull::new(link).ok_or(error)
     };
-    match NonNull::new(link) {
-        // SAFETY: libbpf has just made this link, and nobody else has it.
-        Some(link) => Ok(unsafe { Link::from_ptr(link) }),
-        None => Err(std::io::Error::last_os_error().into()),
-    }
+    // SAFETY: libbpf has just made this link, and nobody else has it.
+    Ok(unsafe { Link::from_ptr(link?) })
 }
 
 /// Attaches a TC program as a filter of the interface's `clsact` qdisc, which is made if it is missing.

@@ -18,6 +18,7 @@ fn healthy() -> Facts {
         }),
         btf: true,
         adopts: true,
+        changes_protocols: true,
         capabilities: u64::MAX,
         bpffs: true,
         tcp_syncookies: Some(1),

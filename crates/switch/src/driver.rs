@@ -162,7 +162,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Fills the maps, announces the VIPs, and drops all capabilities, which only the start needs.
+    /// Fills the maps, announces the VIPs, and drops the capabilities that only the start needs.
     pub fn start(mut self, program: &'a Program) -> Result<Driver<'a>> {
         self.program = Some(program);
         program.set_settings(&self.settings())?;
@@ -173,7 +173,7 @@ impl<'a> Driver<'a> {
             let announcer = Announcer::new(attached.ifindex, attached.mac);
             self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
-        privileges::keep_only(CapabilitySet::empty())?;
+        privileges::keep_only(program.needs_to_detach())?;
         let sockets = self.nudge_sockets.values().map(UdpSocket::try_clone).collect::<std::io::Result<_>>();
         let sockets = sockets.doing(|| "share the sockets of handoff packets")?;
         self.responder = Some(Responder::start(sockets, &self.cluster.key_bytes())?);

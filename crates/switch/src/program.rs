@@ -15,6 +15,7 @@ use switchback_flow::entry::Entry;
 use switchback_http::framing;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::privileges::CapabilitySet;
 use switchback_runtime::programs::{Attachment, Place, attach_or_replace};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
@@ -191,6 +192,15 @@ impl Program {
             .remedy(format!("run `ethtool -K {} gro off` and start again", interface::merging(name)?)));
         }
         Ok(())
+    }
+
+    /// The capabilities that [`Self::detach`] needs: none, where all programs are attached by links.
+    pub fn needs_to_detach(&self) -> CapabilitySet {
+        let is_filter = |attachment: &Attachment| matches!(attachment, Attachment::Filter(_));
+        match self.attachments.iter().any(is_filter) {
+            true => CapabilitySet::NET_ADMIN,
+            false => CapabilitySet::empty(),
+        }
     }
 
     /// Detaches from all interfaces and removes the pins; the maps live until the process ends.

@@ -12,7 +12,7 @@ use switchback_lab::{Host, Lab};
 
 use super::cluster::Cluster;
 use super::document::block;
-use super::{PATIENCE, Result};
+use super::{PATIENCE, Result, within};
 
 /// A document of the lab's servers.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ pub fn start_fetch(
     let mut command = host.command("timeout");
     command.args([
         "--signal=KILL",
-        &timeout.as_secs_f64().to_string(),
+        &within(timeout).as_secs_f64().to_string(),
         "curl",
         "-sS",
         "--fail-early",

@@ -33,13 +33,18 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_switchback");
 /// How long anything may take that has no load to do.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = within(Duration::from_secs(30));
 /// How often a state is looked at that nobody announces.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Whether tests may take their time.
 pub fn long() -> bool {
     std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1")
+}
+
+/// A limit of time for what the processor does, of which an emulated one needs more.
+pub const fn within(limit: Duration) -> Duration {
+    limit.saturating_mul(if option_env!("SWITCHBACK_EMULATED").is_some() { 10 } else { 1 })
 }
 
 /// How long a load lasts.

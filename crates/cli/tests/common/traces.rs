@@ -18,9 +18,13 @@ pub fn of(host: &Host) -> Result<Vec<String>> {
         if !link["xdp"].is_null() {
             traces.push(format!("XDP on {name}: {}", link["xdp"]));
         }
-        let programs = host.enter(|| tcx_programs(name))?;
-        if programs > 0 {
+        if let Some(programs @ 1..) = host.enter(|| tcx_programs(name))? {
             traces.push(format!("{programs} tcx programs on {name}"));
+        }
+        for direction in ["ingress", "egress"] {
+            let filters = host.run(["tc", "filter", "show", "dev", name, direction])?.success()?;
+            let ours = filters.lines().filter(|line| line.contains("switchback"));
+            traces.extend(ours.map(|line| format!("filter of {name}, {direction}: {line}")));
         }
     }
     let addresses = host.run(["ip", "-o", "addr", "show"])?.success()?;
@@ -36,8 +40,8 @@ pub fn of(host: &Host) -> Result<Vec<String>> {
     Ok(traces)
 }
 
-/// How many programs are attached to an interface of the calling thread's namespace.
-fn tcx_programs(interface: &str) -> u32 {
+/// How many programs are attached to an interface of the calling thread's namespace. None if the kernel has no tcx.
+fn tcx_programs(interface: &str) -> Option<u32> {
     let index = nix::net::if_::if_nametoindex(interface).expect("it has just been listed");
     [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS]
         .into_iter()
@@ -49,9 +53,12 @@ fn tcx_programs(interface: &str) -> u32 {
             // SAFETY: the options say their own size and outlive the call.
             let result =
                 unsafe { libbpf_sys::bpf_prog_query_opts(index.cast_signed(), direction, &raw mut query) };
+            if result == -nix::libc::EINVAL {
+                return None;
+            }
             assert_eq!(result, 0, "asking for the tcx programs of {interface}");
             // SAFETY: the kernel has filled this member of the union.
-            unsafe { query.__bindgen_anon_1.count }
+            Some(unsafe { query.__bindgen_anon_1.count })
         })
         .sum()
 }

@@ -42,6 +42,7 @@ impl Mistakes {
                     tunnel: node.tunnel.as_ref().is_some_and(|tunnel| *tunnel.get_ref()),
                     servers,
                     adoption: adoption.unwrap_or(Adoption::Auto),
+                    plain_tcp: node.plain_tcp,
                 });
             }
         }
