@@ -13,7 +13,7 @@ use nix::sys::socket::{
 use switchback_config::{Cluster, Node, Rank};
 use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::netlink::Socket;
-use switchback_runtime::privileges::{self, CapabilitySet};
+use switchback_runtime::privileges;
 use switchback_runtime::{Doing, Error, Result, events, interface, monotonic_ns, since_1970};
 use switchback_status::switch::{
     DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
