@@ -15,6 +15,7 @@ use common::responses::Responses;
 use common::{Cluster, PATIENCE, Plan, Result, build_go, long, wait_until};
 use pcap_parser::data::{PacketData, get_packetdata};
 use pcap_parser::{Linktype, PcapBlockOwned, create_reader};
+use serde_json::Value;
 use switchback_lab::{Process, Signal};
 use switchback_wire::packet::{TcpView, timestamps};
 
@@ -246,13 +247,11 @@ fn new_sockets_for_mptcp_can_be_made_plain() -> Result {
         command.env("GODEBUG", "multipathtcp=2");
         servers.push(cluster.lab.node(node).spawn("server", command)?);
     }
-    let ways = ["kernel", "replay (the server listens with MPTCP)"];
-    wait_until(
-        "the servers listen",
-        PATIENCE,
-        || cluster.listeners("adoption"),
-        |found| ways.iter().all(|way| found.contains(&(*way).to_owned())),
-    )?;
+    for (node, way) in ["kernel", "replay (the server listens with MPTCP)"].into_iter().enumerate() {
+        let listener = || Ok(cluster.node_status(node)?["listeners"][0].clone());
+        let is_ready = |listener: &Value| listener["state"] == "ready" && listener["adoption"] == way;
+        wait_until(way, PATIENCE, listener, is_ready)?;
+    }
     for path in ["/", "/img/"] {
         let mut stream =
             cluster.client().tcp_connect(SocketAddr::new(cluster.lab.vip4().into(), 80), PATIENCE)?;
