@@ -44,7 +44,7 @@ fn of_node(status: &NodeStatus) -> Vec<String> {
     let ill = status.listeners.iter().filter(|listener| !listener.is_ready());
     let reason = |listener: &ListenerStatus| {
         let at = listener.address.map_or(String::new(), |address| format!(" at {address}"));
-        format!("node {}: pool {}{at}: {}", status.name, listener.pool, listener.state)
+        format!("node {}: pool {}{at}: {}", listener.node, listener.pool, listener.state)
     };
     ill.map(reason).collect()
 }
@@ -99,6 +99,7 @@ mod tests {
     #[test]
     fn a_node_is_ready_with_all_its_listeners() {
         let listener = |state: &'static str| ListenerStatus {
+            node: "n1".to_owned(),
             pool: "web".to_owned(),
             address: Some(([192, 0, 2, 100], 80).into()),
             state: state.into(),

@@ -92,7 +92,7 @@ impl NodeNames {
 fn names_in(status: Status) -> Vec<String> {
     match status {
         Status::Switch(status) => status.nodes.into_iter().map(|node| node.name).collect(),
-        Status::Node(status) => vec![status.name],
+        Status::Node(status) => status.nodes.into_iter().map(|node| node.name).collect(),
         Status::Client(_) => Vec::new(),
     }
 }
@@ -207,7 +207,10 @@ fn left(sockets: &[PathBuf], node: &str) -> Result<Option<Left>, Failure> {
 
 fn left_of(status: &Status, node: &str) -> Option<Left> {
     match status {
-        Status::Node(status) => Some(Left { flows: status.flows, in_flight: status.in_flight.into() }),
+        Status::Node(status) => {
+            let own = status.nodes.iter().find(|own| own.name == node)?;
+            Some(Left { flows: own.flows.into(), in_flight: own.in_flight.into() })
+        }
         Status::Switch(status) => {
             let known = status.nodes.iter().find(|known| known.name == node && !known.silent)?;
             let load = known.load?;
@@ -266,11 +269,14 @@ mod tests {
             {"name": "n2", "silent": true, "load": load},
             {"name": "n3", "silent": false, "load": null},
         ]});
-        let [switch, node] = [switch, json!({"role": "node", "flows": 0, "in_flight": 0})]
-            .map(|said| Status::read(said).unwrap());
+        let [switch, node] =
+            [switch, json!({"role": "node", "nodes": [{"name": "n1"}, {"name": "n2", "flows": 1}]})]
+                .map(|said| Status::read(said).unwrap());
         let shown = |status: &Status, node: &str| left_of(status, node).map(|left| left.to_string());
         assert_eq!(shown(&switch, "n1").as_deref(), Some("3 connections, 1 request in flight"));
         assert!(["n2", "n3", "n4"].iter().all(|node| left_of(&switch, node).is_none()));
         assert!(left_of(&node, "n1").is_some_and(Left::is_free));
+        assert_eq!(shown(&node, "n2").as_deref(), Some("1 connection, 0 requests in flight"));
+        assert!(left_of(&node, "n3").is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use switchback_runtime::events::Event;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
-use switchback_status::node::{NodeStatus, ResumeStatus};
+use switchback_status::node::{MemberStatus, NodeStatus, ResumeStatus};
 use switchback_status::switch::{DispatchStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
@@ -196,14 +196,18 @@ fn node(status: &NodeStatus) -> String {
     text += &format!(
         "requests in flight {}, first byte after {}, CPU {:.0}%\n",
         status.in_flight,
-        known(status.first_byte_us.map(|us| format!("{}.{:03} ms", us / 1000, us % 1000))),
+        known(status.first_byte_us.map(milliseconds)),
         status.cpu * 100.0,
     );
     if let Some(resume) = &status.resume {
         text += &resumed(resume);
     }
 
+    if status.nodes.len() > 1 {
+        text += &format!("\n{}", members(&status.nodes));
+    }
     let mut listeners = Table::new(&[
+        ("NODE", Align::Left),
         ("POOL", Align::Left),
         ("LISTENER", Align::Left),
         ("STATE", Align::Left),
@@ -214,6 +218,7 @@ fn node(status: &NodeStatus) -> String {
     for listener in &status.listeners {
         let adoption = (!listener.adoption.is_empty()).then_some(&listener.adoption);
         listeners.row([
+            listener.node.clone(),
             listener.pool.clone(),
             known(listener.address),
             listener.state.clone().into_owned(),
@@ -226,6 +231,7 @@ fn node(status: &NodeStatus) -> String {
 
     if !status.health.is_empty() {
         let mut checks = Table::new(&[
+            ("NODE", Align::Left),
             ("POOL", Align::Left),
             ("LISTENER", Align::Left),
             ("CHECK", Align::Left),
@@ -235,6 +241,7 @@ fn node(status: &NodeStatus) -> String {
         ]);
         for check in &status.health {
             checks.row([
+                check.node.clone(),
                 check.pool.clone(),
                 known(check.address),
                 check.check.clone(),
@@ -249,6 +256,31 @@ fn node(status: &NodeStatus) -> String {
         NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
     });
     text + &last(&status.events)
+}
+
+/// The table of the nodes of a machine.
+fn members(nodes: &[MemberStatus]) -> String {
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("FLOWS", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("FIRST BYTE", Align::Right),
+    ]);
+    for node in nodes {
+        table.row([
+            node.name.clone(),
+            (if node.draining { "draining" } else { "in service" }).to_owned(),
+            node.flows.to_string(),
+            node.in_flight.to_string(),
+            known(node.first_byte_us.map(milliseconds)),
+        ]);
+    }
+    table.render(0)
+}
+
+fn milliseconds(us: u64) -> String {
+    format!("{}.{:03} ms", us / 1000, us % 1000)
 }
 
 /// Names and values of the dispatcher's counts. Counts by kind, such as answers by status, have several rows.
@@ -403,9 +435,10 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
             "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0",
             "vips": ["192.0.2.100"], "flows": 1, "draining": true, "in_flight": 3, "cpu": 0.254,
             "first_byte_us": 4050, "switches": ["192.0.2.10"],
-            "listeners": [{"pool": "web", "address": "192.0.2.100:80", "state": "unhealthy", "queue_len": 2,
+            "nodes": [{"name": "n1"}],
+            "listeners": [{"node": "n1", "pool": "web", "address": "192.0.2.100:80", "state": "unhealthy", "queue_len": 2,
                            "queue_limit": 511, "adoption": "kernel"}],
-            "health": [{"pool": "web", "address": "192.0.2.100:80", "check": "GET /", "state": "down",
+            "health": [{"node": "n1", "pool": "web", "address": "192.0.2.100:80", "check": "GET /", "state": "down",
                         "since_s": 61, "last_error": "the answer has status 503"}],
             "resume": {"insured": 9, "under_way": 2, "uninsured": {"length": 4, "no_heir": 1}, "kept": 3, "resumed": 5},
             "counters": {"adopted": 7},
@@ -416,12 +449,25 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
              requests in flight 3, first byte after 4.050 ms, CPU 25%\n\
              long responses insured 9, under way 2, not insured: length 4, no_heir 1\n\
              of other nodes kept 3, resumed 5, not resumed: 0\n\n\
-             POOL  LISTENER        STATE      QUEUE  LIMIT  ADOPTION\n\
-             web   192.0.2.100:80  unhealthy      2    511  kernel\n\n\
-             POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
-             web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
+             NODE  POOL  LISTENER        STATE      QUEUE  LIMIT  ADOPTION\n\
+             n1    web   192.0.2.100:80  unhealthy      2    511  kernel\n\n\
+             NODE  POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
+             n1    web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
              counters that are not zero\n  7  adopted  flows adopted\n"
         );
+    }
+
+    #[test]
+    fn a_machine_shows_its_nodes() {
+        let text = shown(json!({
+            "role": "node", "name": "n1", "flows": 3, "in_flight": 1,
+            "nodes": [{"name": "n1", "draining": true, "flows": 2},
+                      {"name": "n2", "flows": 1, "in_flight": 1, "first_byte_us": 2040}],
+        }));
+        let table = "NODE  STATE       FLOWS  IN FLIGHT  FIRST BYTE\n\
+                     n1    draining        2          0           -\n\
+                     n2    in service      1          1    2.040 ms\n";
+        assert!(text.contains(table), "{text}");
     }
 
     #[test]

@@ -151,7 +151,9 @@ pub fn survey(cluster: &Cluster) -> Vec<Row> {
     let own = own_addresses();
     let (mut rows, heard) = here(cluster);
     let mut switches = BTreeSet::new();
-    let nodes: Vec<_> = cluster.nodes.iter().filter(|node| !own.contains(&node.address)).collect();
+    // Nodes that share an address are one machine.
+    let mut seen = own.clone();
+    let nodes: Vec<_> = cluster.nodes.iter().filter(|node| seen.insert(node.address)).collect();
     for batch in nodes.chunks(AT_A_TIME) {
         let ask = |node: &&switchback_config::Node| {
             let is_heard = heard.contains(&node.name);

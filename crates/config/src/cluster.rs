@@ -18,7 +18,7 @@ pub struct Cluster {
     pub access_log: Option<AccessLog>,
     /// The daemons' admin address; None without one.
     pub admin: Option<Admin>,
-    /// The nodes, at least one; addresses are unique.
+    /// The nodes, at least one, no two with the same [`Node::handoff_address`].
     pub nodes: Vec<Node>,
     /// The pools, in the file's order.
     pub pools: Vec<Pool>,

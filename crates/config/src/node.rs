@@ -1,7 +1,9 @@
-//! A machine that serves requests.
+//! What serves requests: a machine, or one of several servers on it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+
+use switchback_wire::NodeAddress;
 
 /// The most nodes that a cluster can have.
 pub const MAX_NODES: usize = 1024;
@@ -10,13 +12,15 @@ pub const WEIGHTS: RangeInclusive<u32> = 0..=1000;
 /// Default of [`Node::weight`].
 pub(crate) const DEFAULT_WEIGHT: u32 = 1;
 
-/// A machine that serves requests.
+/// What serves requests: a machine, or one of several servers on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// 1 to 63 of `a` to `z`, `0` to `9` and `-`, as all names in the file.
     pub name: String,
-    /// Destination of handoff packets.
+    /// Destination of handoff packets. Nodes with the same address are on one machine.
     pub address: IpAddr,
+    /// Its number there, see [`NodeAddress::number`].
+    pub number: u16,
     /// Its share of requests relative to other nodes, in [`WEIGHTS`]. With 0 it gets no new ones.
     pub weight: u32,
     /// Its location, such as a rack or a data centre; a name as [`Node::name`]. A switch prefers the nodes of its own
@@ -92,6 +96,11 @@ impl Node {
         }
         let servers: Vec<String> = self.servers.iter().map(SocketAddr::to_string).collect();
         servers.join(", ")
+    }
+
+    /// What handoff packets know it by.
+    pub fn handoff_address(&self) -> NodeAddress {
+        NodeAddress { machine: self.address, number: self.number }
     }
 
     /// Where its server listens for this VIP of a service without TLS.

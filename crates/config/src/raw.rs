@@ -219,16 +219,17 @@ pub(crate) struct Admin {
     pub hosts: Vec<Spanned<String>>,
 }
 
-/// A machine that serves requests.
+/// What serves requests: a machine, or one of several servers on it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
     /// What pools call it.
     #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
-    /// Where handoff packets go.
+    /// Where handoff packets go. Several nodes may have one address: they are on one machine, with one agent, and have
+    /// different servers. `hidden`, `tunnel` and `adoption` are then the same for all of them.
     #[schemars(transform = shape::allowed(
-        "an IPv4 or IPv6 address: no other node's, no VIP, not link-local, loopback, multicast or unspecified"
+        "an IPv4 or IPv6 address: no VIP, not link-local, loopback, multicast or unspecified"
     ))]
     pub address: Spanned<String>,
     /// Share of requests relative to other nodes of a pool; with 0 it gets no new ones.

@@ -9,6 +9,7 @@ mod admin;
 mod clients;
 mod health;
 mod limits;
+mod machines;
 mod nodes;
 mod persistence;
 mod pool;
@@ -60,6 +61,10 @@ pub(crate) fn check(
     let services = file.service.iter();
     let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening));
     let services: Vec<_> = services.collect();
+    if nodes.len() == file.node.len() {
+        mistakes.servers_of_machines(&file.node, &nodes, &pools, &services);
+        mistakes.resumed_on_machines(&file.pool, &nodes, &pools);
+    }
     let admin = mistakes.admin(file.admin.as_ref(), &services);
     for service in &file.service {
         mistakes.cookies(service, &pool_names, &pools);

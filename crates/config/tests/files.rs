@@ -32,6 +32,7 @@ fn what_the_good_file_means() {
             Node {
                 name: "n1".into(),
                 address: "192.0.2.21".parse().unwrap(),
+                number: 0,
                 weight: 1,
                 zone: None,
                 drain: false,
@@ -44,6 +45,7 @@ fn what_the_good_file_means() {
             Node {
                 name: "n2".into(),
                 address: "2001:db8::22".parse().unwrap(),
+                number: 0,
                 weight: 3,
                 zone: None,
                 drain: false,

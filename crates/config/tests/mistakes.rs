@@ -149,7 +149,10 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "2001:db8::22",
         "192.0.2.21",
-        &["10:11: 192.0.2.21 is the address of node \"n1\" already, allowed is each once"],
+        &[
+            "10:11: nodes \"n1\" and \"n2\" with the same address 192.0.2.21 both have their servers at the VIPs, allowed is \
+             one of them: give the other one a server",
+        ],
     ),
     (
         "192.0.2.21",

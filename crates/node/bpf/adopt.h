@@ -227,6 +227,15 @@ enum adoption {
         ADOPT_IGNORE,
 };
 
+/* What is known of an adoption before its socket is looked for. */
+enum standing {
+        STANDING_FREE,
+        /* Its connection is over. */
+        STANDING_OVER,
+        /* The node has heard of a newer adoption. */
+        STANDING_BARRED,
+};
+
 /* Whether the packet is a clone that finds the outcome of the adoption. */
 static __always_inline int asks_outcome(__u32 skb_mark)
 {
@@ -270,14 +279,32 @@ static __always_inline enum adoption go_on_late(const struct sb_owned *flow)
         }
 }
 
+/* By how many bytes the packet's mark is behind the entry's. */
+static __always_inline __s32 later_by(const struct sb_owned *flow, const struct handoff *h)
+{
+        return bpf_ntohl(h->option.payload.flow.next) - flow->next;
+}
+
+/* Whether the node drains. Less than zero if this machine does not know it. */
+static __noinline int is_draining(const struct handoff *h)
+{
+        __u32 number = h->node;
+        struct sb_node_here *node = bpf_map_lookup_elem(&nodes_here, &number);
+
+        return node ? node->draining != 0 : -1;
+}
+
 /*
  * Decides about an ADOPT. The first row that applies counts. The entry is none, that of another connection of
  * the 4-tuple, or that of the packet's connection (ours), in a state of enum sb_ownership. A copy is a packet
- * of our connection with the entry's `next`, unless the flow has been released.
+ * of our connection for the entry's node with the entry's `next`, unless the flow has been released. Of two nodes
+ * of this machine the one with the newest adoption gets the flow: the other one's socket goes.
  *
  *   mark            entry                   packet               socket     action
  *   REPLAY          ours, replaying         any                  -          go_on()
  *   REPLAY          any                     any                  -          IGNORE
+ *   CONFIRMED       ours, of another node   any                  -          IGNORE
+ *   BEHIND FARTHER
  *   CONFIRMED       ours, adopting          any                  -          FAILED
  *   CONFIRMED       ours, waits for data    any                  -          DELIVER
  *   CONFIRMED       any                     any                  -          ANSWER
@@ -298,35 +325,37 @@ static __always_inline enum adoption go_on_late(const struct sb_owned *flow)
  *   0 AFTER CURED   ours, released, but     sent before the      any        STALE
  *                   not passed on with      release
  *                   this `next`
- *   0 AFTER CURED   ours, adopting          earlier request      any        STALE
+ *   0 AFTER CURED   ours, adopting, of the  earlier request      any        STALE
+ *                   same node
  *   0 AFTER         ours, replaying with    copy                 any        go_on_late()
  *                   a server away
  *   0 AFTER         ours, adopting          copy                 any        BEHIND
  *   0 AFTER         none, another,          any; the node is     any        DRAINING
- *                   released                draining
+ *                   released, of another    draining
+ *                   node
  *   0 AFTER CURED   any                     any                  none       NO_LISTENER
  *   0 AFTER CURED   any                     any                  listener   MAKE
  *   0 AFTER         ours, waits for data    copy                 live       DELIVER
  *   0 AFTER         ours, open              copy                 live       ANSWER
- *   0 AFTER CURED   ours, open              data that the        live       ANSWER
- *                                           socket has
+ *   0 AFTER CURED   ours, open, of the      data that the        live       ANSWER
+ *                   same node               socket has
  *   0 AFTER CURED   any                     any                  request    STALE
  *   CURED           any                     any                  any        STALE
  *   0 AFTER         any                     any                  any        CURE
  *
  * src/programs/tests/adopt.rs tests all rows but that of a request socket.
  */
-static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owned *flow,
-                                            const struct handoff *h, const struct socket_facts *socket,
-                                            int over, int barred, int draining)
+static __noinline enum adoption decide(__u32 skb_mark, const struct sb_owned *flow, const struct handoff *h,
+                                       const struct socket_facts *socket, enum standing standing)
 {
-        const int ours = is_owned(flow, h);
-        const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.payload.flow.next) - flow->next) : 0;
+        const int ours = is_owned(flow, h), same = ours && !is_for_another(flow, h);
         int copy;
 
         if (is_replay(skb_mark))
-                return ours && is_replaying(flow) ? go_on(skb_mark, flow) : ADOPT_IGNORE;
+                return same && is_replaying(flow) ? go_on(skb_mark, flow) : ADOPT_IGNORE;
         if (asks_outcome(skb_mark)) {
+                if (ours && !same)
+                        return ADOPT_IGNORE;
                 if (is_behind(skb_mark) && !ours)
                         return ADOPT_IGNORE;
                 if (is_behind(skb_mark) && has_turns(skb_mark) && ours && is_replaying(flow))
@@ -337,13 +366,13 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
                         return ADOPT_DELIVER;
                 return ADOPT_ANSWER;
         }
-        if (over)
+        if (standing == STANDING_OVER)
                 return ADOPT_OVER;
         if (flow && !ours && flow->state == SB_OWN_ADOPTING && skb_mark == 0)
                 return ADOPT_AFTER;
         if (ours && flow->state != SB_OWN_RELEASED && is_outdated(flow, h))
                 return flow->state == SB_OWN_OPEN ? ADOPT_OWNED : ADOPT_STALE;
-        if (barred)
+        if (standing == STANDING_BARRED)
                 return ADOPT_BARRED;
         if (ours && was_passed_on(flow, h)) {
                 if (h->second == SB_SECOND_TYPE)
@@ -351,14 +380,15 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
         } else if (ours && flow->state == SB_OWN_RELEASED && is_past(flow, h)) {
                 return ADOPT_STALE;
         }
-        if (ours && flow->state == SB_OWN_ADOPTING && later < 0)
+        if (same && flow->state == SB_OWN_ADOPTING && later_by(flow, h) < 0)
                 return ADOPT_STALE;
-        copy = ours && later == 0 && flow->state != SB_OWN_RELEASED && skb_mark != SKB_MARK_CURED;
+        copy = same && later_by(flow, h) == 0 && flow->state != SB_OWN_RELEASED && skb_mark != SKB_MARK_CURED;
         if (copy && is_replaying(flow) && is_away(flow))
                 return go_on_late(flow);
         if (copy && flow->state == SB_OWN_ADOPTING)
                 return ADOPT_BEHIND;
-        if (draining && skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
+        if (skb_mark != SKB_MARK_CURED && (!same || flow->state == SB_OWN_RELEASED) && !is_resumption(h) &&
+            is_draining(h))
                 return ADOPT_DRAINING;
         switch (socket->kind) {
         case SOCKET_NONE:
@@ -372,7 +402,7 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
                  * While a server reads, the kernel may count the data late (rcv_nxt); that does not matter
                  * for a copy.
                  */
-                if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - h->seq) > 0))
+                if (copy || (same && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - h->seq) > 0))
                         return ADOPT_ANSWER;
                 break;
         case SOCKET_REQUEST:
@@ -436,6 +466,14 @@ static __noinline int answer_resumption(const struct __sk_buff *skb, struct hand
         }
 }
 
+/* The adoption takes the flow from another node of this machine, which may have a place in an accept queue for it. */
+static __noinline int supersede(struct sb_owned *flow, const struct handoff *h)
+{
+        if (flow && h && is_owned(flow, h) && is_for_another(flow, h))
+                give_back(flow);
+        return 0;
+}
+
 static __always_inline void on_new_socket(struct __sk_buff *skb, const struct handoff *h,
                                           const struct sb_owned *flow)
 {
@@ -448,29 +486,32 @@ static __always_inline void on_new_socket(struct __sk_buff *skb, const struct ha
         keep_request(skb, h);
 }
 
-__noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
+__noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
 {
         __u32 skb_mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts socket = {};
         struct sb_owned *flow;
         enum adoption adoption;
-        int over = 0, barred = 0, ours;
+        enum standing standing = STANDING_FREE;
+        int handled, ours;
 
         if (!h)
                 return TCX_DROP;
+        if (is_draining(h) < 0)
+                return refuse(h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_NODE);
         if (is_resumption(h)) {
-                over = answer_resumption(skb, h);
-                if (over)
-                        return over;
-                draining = 0;
+                handled = answer_resumption(skb, h);
+                if (handled)
+                        return handled;
         }
         flow = sb_flow_lookup(&owned, &h->flow);
         if (!asks_outcome(skb_mark)) {
                 ours = is_owned(flow, h);
-                over = !ours && !is_resumption(h) && is_over(h);
-                if (skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED) &&
-                    !(ours && was_passed_on(flow, h)))
-                        barred = is_barred(ours ? flow : NULL, h);
+                if (!ours && !is_resumption(h) && is_over(h))
+                        standing = STANDING_OVER;
+                else if (skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED) &&
+                         !(ours && was_passed_on(flow, h)) && is_barred(ours ? flow : NULL, h))
+                        standing = STANDING_BARRED;
                 read_socket(skb, h, flow, &socket);
                 /* The agent listens, whether the server does or not. */
                 if (socket.kind == SOCKET_NONE && is_resumption(h)) {
@@ -481,13 +522,15 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
         if (is_replay(skb_mark) && is_owned(flow, h) && flow->masquerade.stage == SB_REPLAY_SYN &&
             !is_away(flow))
                 read_request(skb, h, flow);
-        adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);
+        adoption = decide(skb_mark, flow, h, &socket, standing);
+        if (adoption == ADOPT_MAKE || adoption == ADOPT_CURE)
+                supersede(flow, h);
         if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
                 on_new_socket(skb, h, flow);
         if (adoption == ADOPT_MAKE) {
-                over = take_place(skb, h, flow, &socket);
-                if (over != PLACE_TAKEN)
-                        return over;
+                handled = take_place(skb, h, flow, &socket);
+                if (handled != PLACE_TAKEN)
+                        return handled;
                 flow = sb_flow_lookup(&owned, &h->flow);
                 if (flow)
                         find_server(flow, &h->flow, is_resumption(h));

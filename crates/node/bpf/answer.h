@@ -114,10 +114,11 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
         }
         shim->len = bpf_htons(udp_len);
         shim->check = 0;
-        /* The answer has VNI and epoch of the question. */
+        /* The answer has the epoch of the question. */
         input = read_epoch(h, s, shim->geneve.vni, &epoch) ? tag_input(h, s, epoch) : NULL;
         if (!input)
                 return drop(SB_NODE_DROP_MALFORMED);
+        shim->geneve.vni = sb_vni_of(epoch, h->node);
         tag = sb_tag(&s->sign, input);
         __builtin_memcpy(h->option.tag, &tag, sizeof(tag));
         shim->option = h->option;

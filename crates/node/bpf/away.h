@@ -39,6 +39,19 @@ static __always_inline int is_away(const struct sb_owned *flow)
         return flow->away.ifindex != 0;
 }
 
+/* Whether such a server has a connection of the flow. */
+static __always_inline int lives_away(const struct sb_owned *flow)
+{
+        return is_away(flow) && !(flow->away.ended & SB_AWAY_RESET);
+}
+
+/* Whether the flow's server is the one whose connection this is, as that server knows it. */
+static __always_inline int is_of_server(const struct sb_owned *flow, const struct sb_flow *theirs)
+{
+        return sb_same_v6(flow->away.server.address, theirs->vip) &&
+               flow->away.server.port == theirs->vip_port;
+}
+
 static __always_inline struct sb_endpoint vip_of(const struct sb_flow *flow)
 {
         struct sb_endpoint vip = {.port = flow->vip_port};
@@ -47,18 +60,18 @@ static __always_inline struct sb_endpoint vip_of(const struct sb_flow *flow)
         return vip;
 }
 
-/* The server of the flow's VIP, NULL if it listens at the VIP itself. */
-static __always_inline struct sb_server *server_of(const struct sb_flow *flow)
+/* The server that a node has for the flow's VIP, NULL if it listens at the VIP itself. Not inlined, because of the stack. */
+static __noinline struct sb_server *server_of(const struct sb_flow *flow, __u16 node)
 {
-        struct sb_endpoint vip = vip_of(flow);
+        struct sb_listener listener = {.vip = vip_of(flow), .node = node};
 
-        return bpf_map_lookup_elem(&servers, &vip);
+        return bpf_map_lookup_elem(&servers, &listener);
 }
 
 /* The same if it is away, else NULL. */
-static __always_inline struct sb_server *away_server(const struct sb_flow *flow)
+static __always_inline struct sb_server *away_server(const struct sb_flow *flow, __u16 node)
 {
-        struct sb_server *server = server_of(flow);
+        struct sb_server *server = server_of(flow, node);
 
         return server && server->ifindex ? server : NULL;
 }
@@ -72,7 +85,7 @@ static __noinline int find_server(struct sb_owned *flow, const struct sb_flow *k
 
         if (!flow || !key)
                 return -1;
-        server = resumed ? NULL : away_server(key);
+        server = resumed ? NULL : away_server(key, flow->node);
         __builtin_memset(&flow->away, 0, sizeof(flow->away));
         if (!server)
                 return 0;

@@ -208,7 +208,7 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
         /* The flow has gone in the meantime. */
         if (!s || !flow || flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
-        p = persistence_of(&flow->cookies.session);
+        p = persistence_of(flow);
         next = p && p->mode == SB_SESSION_REWRITE ? h->seq : flow->next;
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);

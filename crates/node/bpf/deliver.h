@@ -89,7 +89,7 @@ static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff 
         if (decapsulate(skb, h) || cut(skb, h, sizeof(tcp), ECN_STAYS) ||
             bpf_skb_store_bytes(skb, sizeof(struct ethhdr) + h->inner_len, &tcp, sizeof(tcp), 0))
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (!flow || !is_away(flow))
+        if (!flow || !lives_away(flow))
                 return TCX_PASS;
         flow->away.ended |= SB_AWAY_RESET;
         return send_away(skb, &h->flow, flow);

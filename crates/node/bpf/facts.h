@@ -46,10 +46,22 @@ static __always_inline void fact_goes_on(struct sb_owned *flow)
         flow->began = flow->followed;
 }
 
-static __always_inline int is_wanted(const struct sb_owned *flow)
+/* Writes which switch has handed the flow over, as it asks for reports of the flow's node. */
+static __always_inline void write_asking(struct sb_asking *asking, const struct sb_owned *flow)
 {
-        struct sb_listening_switch *who = sb_address_lookup(&switches, flow->switch_address);
+        sb_copy_v6(asking->switch_address, flow->switch_address);
+        asking->node = flow->node;
+        asking->reserved = 0;
+}
 
+/* Not inlined: its callers have no stack to spare. */
+static __noinline int is_wanted(const struct sb_owned *flow)
+{
+        struct sb_listening_switch *who;
+        struct sb_asking asking;
+
+        write_asking(&asking, flow);
+        who = bpf_map_lookup_elem(&switches, &asking);
         return who && who->facts;
 }
 
@@ -71,7 +83,7 @@ static __noinline int tell_fact(struct sb_owned *flow, const struct sb_flow *key
                 return 0;
         }
         fact = &seen->fact;
-        sb_copy_v6(seen->switch_address, flow->switch_address);
+        write_asking(&seen->by, flow);
         sb_copy_v6(fact->client, key->client);
         sb_copy_v6(fact->vip, key->vip);
         fact->client_port = key->client_port;

@@ -98,7 +98,7 @@ static __always_inline void tell_size(struct sb_owned *flow, __u16 number, __u32
         record = bpf_ringbuf_reserve(&sized, sizeof(*record), 0);
         if (record) {
                 __builtin_memset(record, 0, sizeof(*record));
-                sb_copy_v6(record->switch_address, flow->switch_address);
+                write_asking(&record->by, flow);
                 record->bytes = saturated_u32(fact_bytes(flow, end));
                 record->path = flow->path;
                 bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -168,7 +168,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                 fact_ends(flow, walk->key, number, w->framing.status, end);
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
-                load_response();
+                load_response(walk->flow);
                 count(SB_NODE_RESPONSES);
         }
         return w->at >= w->end;
@@ -353,7 +353,7 @@ __noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, co
         data.seq = numbers->seq;
         data.len = skb->len - numbers->start;
         data.last = !!(numbers->flags & (SB_TCP_FIN | SB_TCP_RST));
-        p = persistence_of(&flow->cookies.session);
+        p = persistence_of(flow);
         if (p && p->mode != SB_SESSION_REWRITE)
                 p = NULL;
         verdict = follow(skb, flow, key, p, &data);

@@ -82,7 +82,7 @@ static __noinline int on_from_away(struct __sk_buff *skb)
 {
         struct tcp_numbers numbers = {};
         struct sb_node_settings *s;
-        struct sb_flow theirs = {};
+        struct sb_flow theirs = {}, key;
         struct readdressing r = {};
         struct sb_endpoint *vip;
         struct sb_owned *flow;
@@ -101,12 +101,14 @@ static __noinline int on_from_away(struct __sk_buff *skb)
         sb_copy_v6(r.to, vip->address);
         r.to_port = vip->port;
         r.source = 1;
-        sb_copy_v6(theirs.vip, vip->address);
-        theirs.vip_port = vip->port;
+        key = theirs;
+        sb_copy_v6(key.vip, vip->address);
+        key.vip_port = vip->port;
         s = bpf_map_lookup_elem(&settings, &zero);
-        flow = bpf_map_lookup_elem(&owned, &theirs);
-        /* Its flow has ended, or its entry has given way to others. */
-        if (!s || !flow || !is_away(flow) || flow->away.ifindex != skb->ifindex)
+        flow = bpf_map_lookup_elem(&owned, &key);
+        /* Its flow has ended, is another server's by now, or its entry has given way to others. */
+        if (!s || !flow || !is_away(flow) || !is_of_server(flow, &theirs) ||
+            flow->away.ifindex != skb->ifindex)
                 return drop(SB_NODE_DROP_AWAY);
         if ((numbers.flags & SYN_ACK) == SYN_ACK) {
                 on_syn_ack(skb, flow, &numbers, bpf_ntohl(ack));

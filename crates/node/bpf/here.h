@@ -53,7 +53,8 @@ static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h
         record->kind = SB_RECORD_HANDOFF;
         record->flow = h->flow;
         record->option = h->option;
-        sb_copy_v6(record->node, h->sender);
+        sb_copy_v6(record->node.machine, h->sender);
+        record->node.number = h->node;
         record->len = len;
         if (sb_load_some(skb, start, record + 1, len, size)) {
                 bpf_ringbuf_discard(record, 0);

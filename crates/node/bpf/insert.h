@@ -202,7 +202,7 @@ int switchback_insert(struct sk_msg_md *msg)
         flow = bpf_map_lookup_elem(&owned, &key);
         if (!flow || flow->hooked != SB_HOOK_SET || !is_response_next(msg, flow))
                 return SK_PASS;
-        p = persistence_of(&flow->cookies.session);
+        p = persistence_of(flow);
         if (!p || p->mode != SB_SESSION_INSERT)
                 return SK_PASS;
         at = second_line(msg);

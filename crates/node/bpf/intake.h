@@ -89,11 +89,18 @@ static __always_inline int refuse_unread(struct handoff *h, struct sb_owned *flo
         return answer_mark(h, flow, SB_OP_UNREAD);
 }
 
+/* Answers as the node of this machine that owns the flow, which need not be the one that was asked. */
+static __always_inline int answer_as_owner(struct handoff *h, struct sb_owned *flow)
+{
+        h->node = flow->node;
+        return answer_mark(h, flow, SB_OP_OWNED);
+}
+
 /* Tells a switch that knows an earlier adoption what is true. */
 static __always_inline int answer_outdated(struct handoff *h, struct sb_owned *flow)
 {
         count(SB_NODE_OUTDATED);
-        return answer_mark(h, flow, SB_OP_OWNED);
+        return answer_as_owner(h, flow);
 }
 
 /* Sets the mark and what has been read before it, as the packet says. `end` is the end of its data. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Operations on maps by flow or address. Linux before 6.2 takes no key that a function which is not static got as an
+ * Operations on maps by flow. Linux before 6.2 takes no key that a function which is not static got as an
  * argument, so they copy it.
  */
 #ifndef NODE_KEYS_H
@@ -10,7 +10,6 @@
 #include <bpf/bpf_helpers.h>
 
 #include "flow.h"
-#include "packet.h"
 
 static __always_inline void *sb_flow_lookup(void *map, const struct sb_flow *flow)
 {
@@ -31,14 +30,6 @@ static __always_inline long sb_flow_delete(void *map, const struct sb_flow *flow
         struct sb_flow key = *flow;
 
         return bpf_map_delete_elem(map, &key);
-}
-
-static __always_inline void *sb_address_lookup(void *map, const __u8 address[16])
-{
-        __u8 key[16] __attribute__((aligned(8)));
-
-        sb_copy_v6(key, address);
-        return bpf_map_lookup_elem(map, key);
 }
 
 #endif

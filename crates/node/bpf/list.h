@@ -17,7 +17,8 @@
 struct described {
         struct sb_flow flow;
         struct sb_flow_state state;
-        __u32 is_owned; /* the node has the flow, in this state */
+        __u16 is_owned; /* a node of this machine has the flow, in this state */
+        __u16 node;     /* its number */
 };
 
 /* The agent writes the keys here and runs describe_flows(). */
@@ -35,8 +36,10 @@ static long describe_one(__u32 index, void *ctx)
         here = &described[index];
         flow = bpf_map_lookup_elem(&owned, &here->flow);
         here->is_owned = flow && flow->state == SB_OWN_OPEN;
-        if (here->is_owned)
+        if (here->is_owned) {
+                here->node = flow->node;
                 describe(&here->state, flow);
+        }
         return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Load of the node, as sums of which the agent makes reports. A flow whose responses cannot be followed
+ * Load of the nodes, as sums of which the agent makes reports. A flow whose responses cannot be followed
  * counts as a flow, but its requests do not count.
  */
 #ifndef NODE_LOAD_H
@@ -13,11 +13,12 @@
 #include "maps.h"
 #include "node_maps.h"
 
-static __always_inline struct sb_load *this_load(void)
+/* The sums of the flow's node. */
+static __always_inline struct sb_load *load_of(const struct sb_owned *flow)
 {
-        __u32 zero = 0;
+        __u32 node = flow->node;
 
-        return bpf_map_lookup_elem(&load, &zero);
+        return bpf_map_lookup_elem(&load, &node);
 }
 
 static __always_inline __u64 clock_us(void)
@@ -40,9 +41,9 @@ static __always_inline __u16 unanswered(const struct sb_owned *flow)
  * Flows also begin and end in system calls of the server, which a packet may interrupt: the additions are
  * atomic.
  */
-static __always_inline void load_begin(void)
+static __always_inline void load_begin(const struct sb_owned *flow)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (sums)
                 __sync_fetch_and_add(&sums->flows, 1);
@@ -51,7 +52,7 @@ static __always_inline void load_begin(void)
 /* The node gives up `flow`. */
 static __always_inline void load_end(const struct sb_owned *flow, __u8 state)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (!sums || state == SB_OWN_RELEASED)
                 return;
@@ -63,7 +64,7 @@ static __always_inline void load_end(const struct sb_owned *flow, __u8 state)
 
 static __always_inline void load_requests(const struct sb_owned *flow, __u16 more)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (sums && flow->framing.state != SB_FRAMING_LOST)
                 sums->requests += more;
@@ -72,15 +73,15 @@ static __always_inline void load_requests(const struct sb_owned *flow, __u16 mor
 /* The flow's responses cannot be followed any more. */
 static __always_inline void load_lose(const struct sb_owned *flow)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (sums)
                 sums->abandoned += unanswered(flow);
 }
 
-static __always_inline void load_response(void)
+static __always_inline void load_response(const struct sb_owned *flow)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (sums)
                 sums->responses++;
@@ -92,7 +93,7 @@ static __always_inline void load_response(void)
  */
 static __always_inline void load_first_byte(const struct sb_owned *flow)
 {
-        struct sb_load *sums = this_load();
+        struct sb_load *sums = load_of(flow);
 
         if (!sums || unanswered(flow) != 1 || flow->asked_us == 0)
                 return;

@@ -80,11 +80,20 @@ struct {
         __type(value, __u32);
 } vip_addresses SEC(".maps");
 
-/* VIPs whose listener is at another address, and where. */
+/* The nodes of this machine, by number. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(max_entries, 1024);
-        __type(key, struct sb_endpoint);
+        __uint(max_entries, SB_NODES_HERE);
+        __type(key, __u32);
+        __type(value, struct sb_node_here);
+} nodes_here SEC(".maps");
+
+/* Listeners that are not at their VIP, and where they are. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 16384);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, struct sb_listener);
         __type(value, struct sb_server);
 } servers SEC(".maps");
 
@@ -211,26 +220,28 @@ struct {
         __type(value, struct sb_insured);
 } insured SEC(".maps");
 
+/* Load of the nodes of this machine, by number. */
 struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
+        __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+        __uint(max_entries, SB_NODES_HERE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, __u32);
         __type(value, struct sb_load);
 } load SEC(".maps");
 
-/* Switches that want reports, by address. Silent ones are evicted. */
+/* Switches that want reports. Silent ones are evicted. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
-        __uint(max_entries, 64);
-        __type(key, __u8[16]);
+        __uint(max_entries, 64 * SB_NODES_HERE);
+        __type(key, struct sb_asking);
         __type(value, struct sb_listening_switch);
 } switches SEC(".maps");
 
-/* By the code of the pool, with a zero behind it. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(max_entries, 1024);
-        __type(key, __u32);
+        __uint(max_entries, 16384);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, struct sb_pool_here);
         __type(value, struct sb_persistence);
 } persistence SEC(".maps");
 

@@ -77,7 +77,10 @@ static __noinline int on_hello(const struct handoff *h)
             .own = said->own,
         };
 
-        bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);
+        struct sb_asking asking = {.node = h->node};
+
+        sb_copy_v6(asking.switch_address, h->sender);
+        bpf_map_update_elem(&switches, &asking, &heard, BPF_ANY);
         return drop(SB_NODE_HELLO);
 }
 
@@ -110,7 +113,7 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return drop(SB_NODE_DROP_MALFORMED);
         switch (h->option.op) {
         case SB_OP_ADOPT:
-                return on_adopt(skb, h, s->draining);
+                return on_adopt(skb, h);
         case SB_OP_FORWARD:
                 return on_forward(skb, h);
         case SB_OP_CONFIRM:
@@ -310,7 +313,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
                 if (owned_flow->state == SB_OWN_ADOPTING) {
                         /* tcp_get_cookie_sock() has put the socket into the accept queue. */
                         give_back(owned_flow);
-                        load_begin();
+                        load_begin(owned_flow);
                 }
                 owned_flow->state = SB_OWN_OPEN;
                 return 0;

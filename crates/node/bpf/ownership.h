@@ -41,6 +41,12 @@ static __always_inline int is_over(const struct handoff *h)
                (__s32)(h->seq - ended->next) < 0;
 }
 
+/* Whether the adoption is for another node of this machine than the one that has the entry. */
+static __always_inline int is_for_another(const struct sb_owned *flow, const struct handoff *h)
+{
+        return flow->node != h->node;
+}
+
 /* Whether a packet was sent before the flow was released: later data was read, or the server spoke since. */
 static __always_inline int is_past(const struct sb_owned *flow, const struct handoff *h)
 {
@@ -61,6 +67,7 @@ static __noinline int remember_passing(const struct handoff *h)
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_PASSED_ON;
         flow->generation = generation_of(h);
+        flow->node = h->node;
         return sb_flow_update(&owned, &h->flow, flow);
 }
 
@@ -176,6 +183,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->wscale = h->option.payload.flow.wscale;
         flow->state = SB_OWN_ADOPTING;
         flow->generation = generation_of(h);
+        flow->node = h->node;
         flow->cookies.session = h->option.payload.flow.session;
         flow->cookies.heard = h->seq;
         flow->cookies.request.allowed = ~0ULL;

@@ -153,6 +153,7 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_MALFORMED;
         if (h->option.op == SB_OP_DIRECT)
                 return READ_DIRECT;
+        h->node = sb_number_of(shim->geneve.vni);
         if (!read_epoch(h, s, shim->geneve.vni, &epoch))
                 return READ_WRONG_EPOCH;
         input = tag_input(h, s, epoch);

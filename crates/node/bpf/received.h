@@ -19,12 +19,13 @@ struct handoff {
         struct sb_option option;
         __u32 seq;
         __u32 ack;
-        __u32 tsval;     /* of the client's packet, in an adoption */
-        __u32 tsecr;     /* of an adoption's packet; in RELEASED and CONFIRMED, for the next speaker */
-        __u16 outer_len; /* length of the outer IP header: 20 or 40 */
-        __u16 inner_len; /* length of the inner IP header: 20 or 40 */
+        __u32 tsval; /* of the client's packet, in an adoption */
+        __u32 tsecr; /* of an adoption's packet; in RELEASED and CONFIRMED, for the next speaker */
         __u16 payload;
-        __u8 tcp_len; /* length of the TCP header with options */
+        __u16 node;     /* number of the node */
+        __u8 outer_len; /* length of the outer IP header: 20 or 40 */
+        __u8 inner_len; /* length of the inner IP header: 20 or 40 */
+        __u8 tcp_len;   /* length of the TCP header with options */
         __u8 tcp_flags;
         __u8 here;      /* from the switch of this machine */
         __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
@@ -108,7 +109,7 @@ static __always_inline struct sb_tag_input *tag_input(const struct handoff *h,
                 __builtin_memset(input->switch_address, 0, sizeof(input->switch_address));
         else
                 sb_copy_v6(input->switch_address, h->sender);
-        input->epoch = bpf_cpu_to_be64(epoch);
+        input->epoch = sb_tagged_epoch(epoch, h->node);
         input->flow = h->flow;
         input->seq = bpf_htonl(h->seq);
         input->ack = bpf_htonl(h->ack);

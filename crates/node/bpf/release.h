@@ -129,6 +129,7 @@ static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h
         flow->tsval = clock_of(facts);
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_RESPONDING;
+        flow->node = h->node;
         flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         if (sb_flow_update(&owned, &h->flow, flow) || come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
@@ -270,7 +271,7 @@ static __noinline int say_owner(struct __sk_buff *skb, struct handoff *h)
         sb_copy_v6(flow->switch_address, h->sender);
         note_switch(flow, h);
         count(SB_NODE_OWNED);
-        return answer_mark(h, flow, SB_OP_OWNED);
+        return answer_as_owner(h, flow);
 }
 
 __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)

@@ -275,7 +275,7 @@ static __noinline int end_replay(struct __sk_buff *skb, const struct handoff *h,
         /* No socket tells that it has been made. */
         begin_away(flow, h);
         give_back(flow);
-        load_begin();
+        load_begin(flow);
         flow->state = SB_OWN_OPEN;
         return send_away(skb, &h->flow, flow);
 }

@@ -27,7 +27,7 @@ static __always_inline int begin_session(struct __sk_buff *skb, const struct han
 
         if (!h || !flow)
                 return -1;
-        p = persistence_of(&flow->cookies.session);
+        p = persistence_of(flow);
         if (p && p->mode == SB_SESSION_REWRITE)
                 return restore_names(skb, h, flow, p, h->seq);
         pass_requests(&flow->cookies);
@@ -58,7 +58,7 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
                 if (flow->cookies.request.state == SB_FRAMING_LOST)
                         begin_requests(&flow->cookies, h->seq);
         }
-        p = persistence_of(&flow->cookies.session);
+        p = persistence_of(flow);
         if (p && p->mode == SB_SESSION_REWRITE)
                 return restore_names(skb, h, flow, p, rcv_nxt);
         pass_requests(&flow->cookies);

@@ -37,13 +37,15 @@ struct data_place {
         __u32 last; /* no data follows */
 };
 
-static __always_inline struct sb_persistence *persistence_of(const struct sb_session *session)
+/* The sessions of the pool of the flow's last request; NULL if it has none. Not inlined, because of the stack. */
+static __noinline struct sb_persistence *persistence_of(const struct sb_owned *flow)
 {
-        __u32 key = 0;
+        const struct sb_session *session = &flow->cookies.session;
+        struct sb_pool_here key = {.node = flow->node};
 
         if (session->pool[0] == 0)
                 return NULL;
-        __builtin_memcpy(&key, session->pool, sizeof(session->pool));
+        __builtin_memcpy(key.code, session->pool, sizeof(session->pool));
         return bpf_map_lookup_elem(&persistence, &key);
 }
 

@@ -44,7 +44,7 @@ static __always_inline struct bpf_sock *lookup(struct __sk_buff *skb, const stru
 
         if (skc && *(volatile __u32 *)&skc->state != TCP_LISTEN)
                 return skc;
-        server = server_of(&h->flow);
+        server = server_of(&h->flow, h->node);
         if (!server)
                 return skc;
         if (skc)
@@ -120,31 +120,33 @@ static __always_inline int is_mptcp(struct tcp_sock *tcp)
 /* Room in the accept queue of a listener of which nothing is known. */
 #define UNKNOWN_LIMIT 65535
 
-/* The same for a server behind an interface, as far as packets have told. Less than zero if the server is here. */
-static __always_inline int read_away(const struct handoff *h, const struct sb_owned *flow,
-                                     struct socket_facts *facts)
+/* The same for a server behind an interface, as far as packets have told. Less than zero if it has no connection of the flow. */
+static __always_inline int read_away(const struct sb_owned *flow, struct socket_facts *facts)
 {
         const struct sb_away *known;
 
-        if (!flow || !is_away(flow) || flow->away.ended & SB_AWAY_RESET) {
-                if (!away_server(&h->flow))
-                        return -1;
-                facts->kind = SOCKET_LISTENER;
-                facts->backlog_limit = UNKNOWN_LIMIT;
-                facts->slot = 1;
-                facts->away = 1;
-                return 0;
-        }
+        if (!flow || !lives_away(flow))
+                return -1;
         known = &flow->away;
         facts->kind = SOCKET_LIVE;
         facts->state = known->ended ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
-        facts->rcv_nxt = known->rcv_nxt;
+        /* During a handshake the server expects what is behind its SYN. */
+        facts->rcv_nxt = flow->state == SB_OWN_ADOPTING && !known->rcv_nxt ? flow->asked : known->rcv_nxt;
         facts->copied_seq = known->rcv_nxt;
         facts->snd_nxt = known->snd_nxt;
         facts->snd_una = known->snd_una;
         facts->write_seq = known->snd_nxt;
         facts->tsoffset = known->clock;
         return 0;
+}
+
+/* A listener behind an interface. */
+static __always_inline void read_away_listener(struct socket_facts *facts)
+{
+        facts->kind = SOCKET_LISTENER;
+        facts->backlog_limit = UNKNOWN_LIMIT;
+        facts->slot = 1;
+        facts->away = 1;
 }
 
 /* Reads the socket of the flow, whose entry is `flow` or NULL. */
@@ -155,13 +157,18 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
         const struct sb_masquerade *m;
         struct tcp_sock *tcp;
         struct bpf_sock *skc;
+        int away;
 
         facts->kind = SOCKET_NONE;
-        if (!read_away(h, flow, facts))
+        if (!read_away(flow, facts))
                 return 0;
+        away = away_server(&h->flow, h->node) != NULL;
         skc = lookup(skb, h);
-        if (!skc)
+        if (!skc) {
+                if (away)
+                        read_away_listener(facts);
                 return 0;
+        }
         facts->state = *(volatile __u32 *)&skc->state;
         if (facts->state == TCP_TIME_WAIT) {
                 waiting = (void *)bpf_skc_to_tcp_timewait_sock(skc);
@@ -173,6 +180,8 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                 tcp = (void *)bpf_skc_to_tcp_sock(skc);
                 if (!tcp) {
                         facts->kind = SOCKET_REQUEST;
+                } else if (facts->state == TCP_LISTEN && away) {
+                        read_away_listener(facts);
                 } else if (facts->state == TCP_LISTEN) {
                         facts->kind = SOCKET_LISTENER;
                         facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;

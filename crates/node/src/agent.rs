@@ -15,7 +15,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_config::{Cluster, Diagnostic};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::events;
-use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{
@@ -24,20 +23,19 @@ use switchback_runtime::{
 use switchback_status::node::NodeStatus;
 use switchback_survey::Responder;
 use switchback_wire::switches::Software;
-use switchback_wire::{
-    NodeCounter, SB_GENEVE_PORT, address_bytes, sb_flow, sb_listening_switch, sb_node_settings,
-};
+use switchback_wire::{NodeCounter, SB_GENEVE_PORT, address_bytes, sb_flow, sb_node_settings};
 
 use crate::addresses::Loopback;
+use crate::drains::{Drain, Drains};
 use crate::endpoint::TlsEndpoint;
-use crate::facts::{FactsAck, Outboxes};
+use crate::facts::{Asker, FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::insurance::{DEATH_HOLDS, Insurance};
 use crate::lists::{Lists, Wanted};
 use crate::orders::Orders;
-use crate::plan::{Plan, server_ports};
-use crate::programs::{Programs, cannot_load};
+use crate::plan::{OwnNode, Plan, server_ports};
+use crate::programs::{Listening, Programs, by_switch, cannot_load};
 use crate::records::Records;
 use crate::released;
 use crate::reports::{Reporter, listening};
@@ -66,7 +64,7 @@ const BUSY_TICK: Duration = Duration::from_millis(5);
 pub struct Options {
     /// Path of `cluster.toml`.
     pub config: PathBuf,
-    /// Name of the node in the configuration.
+    /// Name in the configuration of a node of this machine.
     pub name: String,
     /// Interface for handoff packets and responses.
     pub interface: String,
@@ -128,9 +126,8 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     // Old VIPs of an earlier agent are removed before the programs stop guarding them.
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
-    let by_command = marks::is_set(Mark::Drained)?;
-    let draining = plan.drain || by_command;
-    let settings = settings(&plan, &options.interface, draining)?;
+    let drains = Drains::begin(&plan)?;
+    let settings = settings(&plan, &options.interface)?;
     let mut guards = Guards::new(index)?;
     let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
         Ok(programs) => programs,
@@ -145,6 +142,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let started = released::take()
         .and_then(|flows| programs.add_released(&flows))
         .and_then(|()| programs.set_clients(&plan.clients))
+        .and_then(|()| programs.set_nodes(&plan, |node| drains.has(node.number)))
         .and_then(|()| {
             let place = (&options.interface[..], index);
             programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
@@ -163,10 +161,8 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
         let responder = Responder::start(port.into_iter().collect(), &plan.cluster.key_bytes())?;
         Ok((checks, Reporter::new(plan.cluster.reports.interval)?, responder))
     });
-    let (ended, mut loopback, programs, guards, drains) = match reporting {
+    let (ended, mut loopback, programs, guards, any_drains) = match reporting {
         Ok((checks, reporter, responder)) => {
-            let drain = Drain { on: draining, by_command };
-            tls.set_draining(draining);
             let watch = Watch::default();
             let mut agent = Agent {
                 options,
@@ -177,16 +173,17 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
                 checks,
                 reporter,
                 sender,
-                drain,
+                drains,
                 tls,
                 watch,
                 responder,
                 ending: Ending::Not,
             };
+            agent.drain_tls();
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
-            (ended, agent.loopback, agent.programs, agent.guards, agent.drain.on)
+            (ended, agent.loopback, agent.programs, agent.guards, agent.drains.has_any())
         }
-        Err(error) => (Err(error), loopback, programs, guards, draining),
+        Err(error) => (Err(error), loopback, programs, guards, drains.has_any()),
     };
     if let Some(switch) = switch {
         switch.end();
@@ -197,7 +194,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     // The addresses go first, because without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
     guards.end();
-    let saved = match drains {
+    let saved = match any_drains {
         true => programs.released().and_then(|flows| released::save(&flows)),
         false => Ok(()),
     };
@@ -214,7 +211,7 @@ struct Agent<'obj> {
     checks: Checks,
     reporter: Reporter,
     sender: Sender,
-    drain: Drain,
+    drains: Drains,
     tls: TlsEndpoint,
     watch: Watch,
     responder: Responder,
@@ -227,14 +224,6 @@ struct Exchange {
     orders: Orders,
     relay: Relay,
     probing: Probing,
-}
-
-/// Whether the node drains, that is, adopts no flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Drain {
-    on: bool,
-    /// Set by command, and therefore kept when the file is read again, and when the agent is restarted.
-    by_command: bool,
 }
 
 impl Agent<'_> {
@@ -256,7 +245,10 @@ impl Agent<'_> {
             1 => "1 VIP".to_owned(),
             count => format!("{count} VIPs"),
         };
-        log::info!("node {name} ready on {interface}: {vips}");
+        let others: Vec<&str> =
+            self.plan.nodes.iter().map(|node| node.name.as_str()).filter(|other| other != name).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" with {}", others.join(", ")) };
+        log::info!("node {name}{others} ready on {interface}: {vips}");
         match switch {
             // The switch reports readiness for both.
             Some(switch) => switch.begin(self.programs.to_switch()?),
@@ -287,7 +279,7 @@ impl Agent<'_> {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
                 self.report()?;
-                self.reporter.watch(&mut self.watch, &self.plan, &self.checks, self.drain.on);
+                self.reporter.watch(&mut self.watch, &self.plan, &self.checks, &self.drains);
                 let plan = &self.plan;
                 let look = || switchback_tls::certificate_warnings(&plan.cluster, &[plan.address]);
                 events::log_all(&self.watch.certificates(Instant::now(), look));
@@ -321,30 +313,29 @@ impl Agent<'_> {
     /// Sends the switches what is due for them, and carries out what they order.
     fn exchange(&mut self, exchange: &mut Exchange, records: &Records) -> Result<()> {
         let Exchange { lists, orders, relay, probing } = exchange;
-        let switches = listening(&self.programs)?;
+        let listening = listening(&self.programs)?;
+        let heard = by_switch(&listening);
+        let heard = heard.iter().map(|(switch, said)| (*switch, Duration::from_nanos(said.heard_ns)));
+        let heard: Vec<(IpAddr, Duration)> = heard.collect();
+        let switches: Vec<IpAddr> = heard.iter().map(|(switch, _)| *switch).collect();
         self.insure(records, &switches)?;
-        let heard = |(address, switch): &(IpAddr, sb_listening_switch)| {
-            (*address, Duration::from_nanos(switch.heard_ns))
-        };
-        let heard: Vec<(IpAddr, Duration)> = switches.iter().map(heard).collect();
         self.sender.send(&records.packets(&self.plan.signer(), &heard))?;
-        self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
-        self.send_lists(lists, &switches)?;
+        self.send_facts(&mut records.outboxes.borrow_mut(), &listening)?;
+        self.send_lists(lists, &listening)?;
         self.probe_windows(probing, &switches)?;
         let now = (Instant::now(), monotonic_ns());
-        self.sender.send(&relay.packets(now, &self.plan.signer(), &switches))?;
-        self.carry_out(orders, &switches);
+        self.sender.send(&relay.packets(now, &self.plan.signer(), &listening))?;
+        self.carry_out(orders, &listening);
         Ok(())
     }
 
     /// Tells other nodes of long responses, and offers to go on with those of dead nodes.
-    fn insure(&self, records: &Records, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+    fn insure(&self, records: &Records, switches: &[IpAddr]) -> Result<()> {
         let (reports, ends) = records.insurable();
         let Some(insurance) = self.tls.insurance() else { return Ok(()) };
         insurance.take(reports, ends);
         let dead = self.programs.deaths(monotonic_ns().saturating_sub(DEATH_HOLDS.as_nanos() as u64))?;
-        let switches: Vec<IpAddr> = switches.iter().map(|(address, _)| *address).collect();
-        self.sender.send(&insurance.offers(&dead, &self.plan.signer(), &switches))
+        self.sender.send(&insurance.offers(&dead, &self.plan.signer(), switches))
     }
 
     fn answer(&mut self, request: Request) -> Response {
@@ -357,26 +348,25 @@ impl Agent<'_> {
     }
 
     /// Sends facts to the switches.
-    fn send_facts(&self, outboxes: &mut Outboxes, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+    fn send_facts(&self, outboxes: &mut Outboxes, listening: &[Listening]) -> Result<()> {
         if outboxes.is_empty() {
             return Ok(());
         }
-        let ack = |(address, switch): &(IpAddr, sb_listening_switch)| {
-            let ack = FactsAck { facts: switch.facts != 0, epoch: switch.epoch, number: switch.number };
-            (*address, ack)
+        let ack = |Listening { asker, said }: &Listening| {
+            (*asker, FactsAck { facts: said.facts != 0, epoch: said.epoch, number: said.number })
         };
-        let switches: HashMap<IpAddr, FactsAck> = switches.iter().map(ack).collect();
+        let acks: HashMap<Asker, FactsAck> = listening.iter().map(ack).collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
-        let packets = outboxes
-            .packets(Instant::now(), &self.plan.signer(), lost, |switch| switches.get(&switch).copied());
+        let packets =
+            outboxes.packets(Instant::now(), &self.plan.signer(), lost, |asker| acks.get(&asker).copied());
         self.sender.send(&packets)
     }
 
     /// Asks the clients of stalled flows for an acknowledgment if that is due.
-    fn probe_windows(&self, probing: &mut Probing, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+    fn probe_windows(&self, probing: &mut Probing, switches: &[IpAddr]) -> Result<()> {
         let taken_over = self.programs.counter(NodeCounter::TakenOver)?;
         let begun = Instant::now();
-        if probing.is_due(begun, switches.iter().map(|(address, _)| *address), taken_over) {
+        if probing.is_due(begun, switches.iter().copied(), taken_over) {
             let probes: Vec<_> = self.programs.stalled()?.iter().map(window_probe).collect();
             self.sender.send(&probes)?;
             probing.rest(begun, Instant::now());
@@ -385,31 +375,35 @@ impl Agent<'_> {
     }
 
     /// Sends lists of flows to the switches that want them.
-    fn send_lists(&self, lists: &mut Lists, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+    fn send_lists(&self, lists: &mut Lists, listening: &[Listening]) -> Result<()> {
         let now = Instant::now();
-        let wanted = switches.iter().filter(|(_, switch)| switch.list != 0).map(|(address, switch)| Wanted {
-            switch: *address,
-            epoch: switch.list,
-            number: switch.listed,
+        let wanted = listening.iter().filter(|listening| listening.said.list != 0);
+        let wanted = wanted.map(|Listening { asker, said }| Wanted {
+            asker: *asker,
+            epoch: said.list,
+            number: said.listed,
         });
-        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
-        let describe = |flows: &[sb_flow]| self.programs.describe(flows);
+        lists.update(now, &wanted.collect::<Vec<_>>(), |node| self.programs.flows(node))?;
+        let describe = |node: u16, flows: &[sb_flow]| self.programs.describe(node, flows);
         let packets = lists.packets(now, &self.plan.signer(), describe)?;
         self.sender.send(&packets)
     }
 
-    /// Drains the node or ends that, as switches order.
-    fn carry_out(&mut self, orders: &mut Orders, switches: &[(IpAddr, sb_listening_switch)]) {
-        for (address, switch) in switches.iter().filter(|(_, switch)| switch.order != 0) {
-            if !orders.is_new(switch.order) {
+    /// Drains nodes or ends that, as switches order.
+    fn carry_out(&mut self, orders: &mut Orders, listening: &[Listening]) {
+        for Listening { asker: (switch, number), said } in listening {
+            if said.order == 0 || !orders.is_new(said.order) {
                 continue;
             }
-            let on = switch.drain != 0;
-            match self.set_drain(Drain { on, by_command: on }) {
+            let Some(node) = self.plan.nodes.iter().find(|node| node.number == *number).cloned() else {
+                continue;
+            };
+            let on = said.drain != 0;
+            match self.set_drain(&node, Drain { on, by_command: on }) {
                 Ok(lines) => {
-                    lines.iter().for_each(|line| log::info!("by command at switch {address}: {line}"))
+                    lines.iter().for_each(|line| log::info!("by command at switch {switch}: {line}"))
                 }
-                Err(error) => log::error!("the order of switch {address} is not carried out: {error}"),
+                Err(error) => log::error!("the order of switch {switch} is not carried out: {error}"),
             }
         }
     }
@@ -417,7 +411,7 @@ impl Agent<'_> {
     /// Sends the reports on the listeners.
     fn report(&mut self) -> Result<()> {
         let from = (&self.sender, &self.plan.signer());
-        self.reporter.send(&self.plan, &self.checks, self.drain.on, from)
+        self.reporter.send(&self.plan, &self.checks, &self.drains, from)
     }
 
     fn status(&mut self) -> Result<NodeStatus> {
@@ -432,9 +426,8 @@ impl Agent<'_> {
             pid: std::process::id(),
             address: Some(self.plan.address),
             vips: self.plan.vips.clone(),
-            draining: self.drain.on,
             replays: self.plan.adopting.may_replay(),
-            health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
+            health: self.checks.status(&self.plan.cluster),
             tls: self.tls.status(),
             resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
             log_lines,
@@ -443,44 +436,49 @@ impl Agent<'_> {
             events: events::recent(),
             ..NodeStatus::default()
         };
-        self.reporter.status(&self.plan, &self.checks, &self.programs, &mut status)?;
+        self.reporter.status(&self.plan, &self.checks, &self.programs, &self.drains, &mut status)?;
         Ok(status)
     }
 
-    /// Drains the node by command or ends the drain; the result has one line per change.
+    /// Drains a node by command or ends the drain; the result has one line per change.
     fn drain(&mut self, node: &str, on: bool) -> Result<Vec<String>> {
-        let name = &self.options.name;
-        if node != name {
-            return Err(Error::new(format!("this is node {name}, not {node}")));
-        }
-        let lines = self.set_drain(Drain { on, by_command: on })?;
+        let Some(own) = self.plan.nodes.iter().find(|own| own.name == node).cloned() else {
+            let names: Vec<&str> = self.plan.nodes.iter().map(|own| own.name.as_str()).collect();
+            return Err(Error::new(format!("this is node {}, not {node}", names.join(" and "))));
+        };
+        let lines = self.set_drain(&own, Drain { on, by_command: on })?;
         lines.iter().for_each(|line| log::info!("by command: {line}"));
-        if !on && self.plan.drain && !lines.is_empty() {
+        if !on && own.drain && !lines.is_empty() {
             let again = "the configuration says drain = true, which the next reload goes by".to_owned();
             return Ok([lines, vec![again]].concat());
         }
         Ok(lines)
     }
 
-    fn set_drain(&mut self, drain: Drain) -> Result<Vec<String>> {
-        let before = self.drain;
-        marks::set(Mark::Drained, drain.by_command)?;
-        if before.on != drain.on {
-            let settings = settings(&self.plan, &self.options.interface, drain.on)?;
-            self.set_settings(&settings)?;
-        }
-        self.drain = drain;
-        self.tls.set_draining(drain.on);
+    fn set_drain(&mut self, node: &OwnNode, drain: Drain) -> Result<Vec<String>> {
+        let before = self.drains.of(node.number);
+        let drains = self.drains.with(node.number, drain);
+        drains.mark(&self.plan)?;
+        self.programs.set_nodes(&self.plan, |node| drains.has(node.number))?;
+        self.drains = drains;
+        self.drain_tls();
         if before.on == drain.on {
             return Ok(Vec::new());
         }
         self.report()?;
-        let name = &self.options.name;
+        let name = &node.name;
         Ok(vec![if drain.on {
             format!("node {name} drains: it adopts no more flows and keeps those it has")
         } else {
             format!("node {name} drains no more")
         }])
+    }
+
+    /// Has the TLS endpoint drain if all nodes of its services do.
+    fn drain_tls(&self) {
+        let nodes = self.plan.tls_nodes();
+        let drains = |index: &usize| self.drains.has(self.plan.cluster.nodes[*index].number);
+        self.tls.set_draining(!nodes.is_empty() && nodes.iter().all(drains));
     }
 
     /// Reads the configuration again, applies it completely or not at all, and logs that; the result has one line per
@@ -510,13 +508,14 @@ impl Agent<'_> {
         }
         let admin = Arc::clone(&self.options.admin);
         let serve_admin = admin.prepare(&new.cluster)?;
-        let drain = Drain { on: new.drain || self.drain.by_command, ..self.drain };
-        let settings = settings(&new, &self.options.interface, drain.on)?;
-        if let Err(error) = self.apply(&new, &settings) {
+        let drains = self.drains.reloaded(&new);
+        let settings = settings(&new, &self.options.interface)?;
+        if let Err(error) = self.apply(&new, &settings, &drains) {
             // Undo; the first error is the one to report.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
             let _ = self.programs.set_servers(&self.plan);
+            let _ = self.programs.set_nodes(&self.plan, |node| self.drains.has(node.number));
             let _ = self.programs.set_clients(&self.plan.clients);
             let _ = self.tls.set(&self.plan, &self.programs);
             return Err(error);
@@ -524,8 +523,8 @@ impl Agent<'_> {
         let lines = self.plan.cluster.diff(&new.cluster);
         serve_admin();
         let old = std::mem::replace(&mut self.plan, new);
-        self.drain = drain;
-        self.tls.set_draining(drain.on);
+        self.drains = drains;
+        self.drain_tls();
         self.keep_only(&old, &self.plan.vips.clone())?;
         self.responder.set_keys(&self.plan.cluster.key_bytes());
         self.checks.set(self.plan.checks())?;
@@ -535,11 +534,12 @@ impl Agent<'_> {
     }
 
     /// Adds the new parts of a plan. A VIP is guarded before its address is added.
-    fn apply(&mut self, new: &Plan, settings: &sb_node_settings) -> Result<()> {
+    fn apply(&mut self, new: &Plan, settings: &sb_node_settings, drains: &Drains) -> Result<()> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
         self.programs.set_servers(new)?;
+        self.programs.set_nodes(new, |node| drains.has(node.number))?;
         self.programs.set_clients(&new.clients)?;
         self.tls.set(new, &self.programs)?;
         self.set_settings(settings)
@@ -565,7 +565,7 @@ fn with_port(settings: &sb_node_settings, tls: &TlsEndpoint) -> sb_node_settings
 }
 
 /// Settings of the programs.
-fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings> {
+fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
     let own: Vec<IpAddr> = interface::addresses(name)?;
     let is_own = |address: &&IpAddr| address.is_ipv4() && !plan.vips.contains(address);
     let arp_sender =
@@ -580,7 +580,6 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         clock: plan.clock.ahead(),
         netns_cookie: netns_cookie()?,
         arp_sender,
-        draining: draining.into(),
         is_switch: plan.beside_switch.into(),
         ifindex: interface::index(name)?,
         hidden: plan.hidden.into(),

@@ -35,6 +35,8 @@ pub(crate) struct Ends {
 struct End {
     flow: sb_flow,
     state: FlowState,
+    /// Number of the node.
+    node: u16,
 }
 
 impl Ends {
@@ -51,7 +53,8 @@ impl Ends {
         for report in reports {
             let last = address_from(report.owned.switch_address);
             let others = listening.iter().map(|(switch, _)| *switch).filter(|switch| *switch != last);
-            let end = End { flow: report.flow, state: report.owned.flow_state() };
+            let (flow, state, node) = (report.flow, report.owned.flow_state(), report.owned.node);
+            let end = End { flow, state, node };
             packets
                 .extend(std::iter::once(last).chain(others).filter_map(|switch| end.packet(signer, switch)));
             self.recent.push_back((Duration::from_micros(report.at_us), end));
@@ -86,7 +89,8 @@ impl End {
             return None;
         }
         let inner = bare(&self.flow, true, self.state.next, Seq(0), flags::RST);
-        let packet = signer.packet(switch, &self.flow, FromNode::Closed(self.state).option(), &inner)?;
+        let packet =
+            signer.of(self.node).packet(switch, &self.flow, FromNode::Closed(self.state).option(), &inner)?;
         Some((switch, packet))
     }
 }
@@ -110,7 +114,8 @@ mod tests {
 
     /// How many packets each switch gets.
     fn told(ends: &mut Ends, reports: &[sb_closed], heard_ms: [Option<u64>; 2]) -> [usize; 2] {
-        let signer = Signer { key: sb_key { k0: 1, k1: 2 }, node: address(21), clock: NodeClock::default() };
+        let signer =
+            Signer { key: sb_key { k0: 1, k1: 2 }, node: address(21).into(), clock: NodeClock::default() };
         let listening = std::iter::zip(SWITCHES, heard_ms);
         let listening: Vec<_> =
             listening.filter_map(|(switch, ms)| Some((switch, Duration::from_millis(ms?)))).collect();

@@ -73,7 +73,7 @@ impl TlsEndpoint {
         self.cpu.store(share.into(), Ordering::Relaxed);
     }
 
-    /// Sets whether this node drains.
+    /// Sets whether the nodes of the TLS services drain.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.running.iter().for_each(|running| running.endpoint.set_draining(draining));
     }
@@ -170,9 +170,19 @@ impl Plan {
         self.tls_services().flat_map(|(service, _)| &service.listen).map(SocketAddr::port).collect()
     }
 
-    /// TLS services with a pool that contains this node.
+    /// The node of this machine in the pools of a service; a service with TLS has one at most.
+    fn node_of(&self, service: &Service) -> Option<usize> {
+        self.cluster.nodes_of(service).find(|node| self.is_own(*node))
+    }
+
+    /// Indices of the nodes of this machine in pools of TLS services.
+    pub(crate) fn tls_nodes(&self) -> Vec<usize> {
+        self.tls_services().filter_map(|(service, _)| self.node_of(service)).collect()
+    }
+
+    /// TLS services with a pool that contains a node of this machine.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
-        let is_ours = |service: &&Service| self.cluster.nodes_of(service).any(|node| node == self.index);
+        let is_ours = |service: &&Service| self.node_of(service).is_some();
         self.cluster
             .services
             .iter()
@@ -191,7 +201,7 @@ fn service_config(
     let certificates = Certificates::read(&tls.certificates, &provider)
         .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
     let cluster = &plan.cluster;
-    let node = &cluster.nodes[plan.index].name;
+    let node = &cluster.nodes[plan.node_of(service).unwrap_or(plan.index)].name;
     let name_keys: Vec<_> = secrets(plan).iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
     let limits = &cluster.limits;
@@ -230,9 +240,9 @@ fn service_config(
     })
 }
 
-/// The other nodes of a pool.
+/// The nodes of a pool on other machines.
 pub(crate) fn other_nodes(plan: &Plan, pool: &Pool) -> Vec<Peer> {
-    let others = pool.nodes.iter().filter(|index| **index != plan.index);
+    let others = pool.nodes.iter().filter(|index| !plan.is_own(**index));
     let peer = |index: &usize| {
         let node = &plan.cluster.nodes[*index];
         Peer { name: node.name.clone(), address: SocketAddr::new(node.address, PORT) }
@@ -245,7 +255,7 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
     PoolNodes {
         name: pool.name.clone(),
         policy: pool.policy.name(),
-        here: pool.nodes.contains(&plan.index),
+        here: pool.nodes.iter().any(|node| plan.is_own(*node)),
         others: other_nodes(plan, pool),
         resume: pool.resume,
     }

@@ -28,12 +28,15 @@ pub(crate) struct FactsAck {
     pub(crate) number: u32,
 }
 
-/// Queues of facts by switch.
+/// A switch, and the number of the node of this machine about which it asks.
+pub(crate) type Asker = (IpAddr, u16);
+
+/// Queues of facts.
 #[derive(Debug)]
 pub(crate) struct Outboxes {
     /// Epoch of the next new queue.
     epoch: u32,
-    by_switch: HashMap<IpAddr, Outbox>,
+    by_asker: HashMap<Asker, Outbox>,
     /// Facts dropped because too many waited.
     lost: u32,
 }
@@ -56,13 +59,13 @@ struct Outbox {
 impl Outboxes {
     /// `epoch` is random, so that it differs from those of earlier and later agents of this node.
     pub(crate) fn new(epoch: u32) -> Self {
-        Outboxes { epoch, by_switch: HashMap::new(), lost: 0 }
+        Outboxes { epoch, by_asker: HashMap::new(), lost: 0 }
     }
 
     /// Adds a fact for a switch.
-    pub(crate) fn add(&mut self, switch: IpAddr, fact: sb_fact) {
+    pub(crate) fn add(&mut self, asker: Asker, fact: sb_fact) {
         let epoch = &mut self.epoch;
-        let outbox = self.by_switch.entry(switch).or_insert_with(|| Outbox::new(next(epoch)));
+        let outbox = self.by_asker.entry(asker).or_insert_with(|| Outbox::new(next(epoch)));
         if outbox.packets.len() >= KEPT {
             self.lost = self.lost.wrapping_add(1);
             return;
@@ -75,18 +78,18 @@ impl Outboxes {
 
     /// Adds the facts about unfinished responses of an ended flow.
     pub(crate) fn add_ended(&mut self, closed: &sb_closed) {
-        let switch = address_from(closed.owned.switch_address);
-        unfinished(closed).iter().for_each(|fact| self.add(switch, fact.to_wire()));
+        let asker = (address_from(closed.owned.switch_address), closed.owned.node);
+        unfinished(closed).iter().for_each(|fact| self.add(asker, fact.to_wire()));
     }
 
     /// Whether there is nothing to report.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_switch.is_empty()
+        self.by_asker.is_empty()
     }
 
     /// Whether packets wait for acknowledgments before they can be sent.
     pub(crate) fn is_behind(&self) -> bool {
-        self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.window.sent())
+        self.by_asker.values().any(|outbox| outbox.packets.len() > outbox.window.sent())
     }
 
     /// Packets to send now. `listening` gives the last acknowledgment of a switch; a switch without one, or one that
@@ -96,12 +99,12 @@ impl Outboxes {
         now: Instant,
         signer: &Signer,
         program_lost: u32,
-        listening: impl Fn(IpAddr) -> Option<FactsAck>,
+        listening: impl Fn(Asker) -> Option<FactsAck>,
     ) -> Vec<(IpAddr, Vec<u8>)> {
         let lost = self.lost.wrapping_add(program_lost);
         let mut out = Vec::new();
-        self.by_switch.retain(|switch, outbox| {
-            let Some(ack) = listening(*switch).filter(|ack| ack.facts) else { return false };
+        self.by_asker.retain(|asker @ (switch, node), outbox| {
+            let Some(ack) = listening(*asker).filter(|ack| ack.facts) else { return false };
             if !outbox.loose.is_empty() {
                 outbox.close();
             }
@@ -114,7 +117,7 @@ impl Outboxes {
             let epoch = outbox.epoch;
             for (number, facts) in outbox.due(now) {
                 let numbered = Numbered { epoch, number, lost };
-                let packet = encode(&signer.key, signer.peers(*switch), 0, numbered, facts);
+                let packet = encode(&signer.key, signer.of(*node).peers(*switch), 0, numbered, facts);
                 out.extend(packet.map(|packet| (*switch, packet)));
             }
             true
@@ -242,7 +245,7 @@ mod tests {
     const NODE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 21));
 
     fn signer() -> Signer {
-        Signer { key: KEY, node: NODE, clock: Default::default() }
+        Signer { key: KEY, node: NODE.into(), clock: Default::default() }
     }
 
     struct Bench {
@@ -258,7 +261,7 @@ mod tests {
         fn add(&mut self, facts: usize) {
             for request in 0..facts {
                 self.outboxes
-                    .add(SWITCH, sb_fact { request: (request as u16).to_be(), ..Default::default() });
+                    .add((SWITCH, 0), sb_fact { request: (request as u16).to_be(), ..Default::default() });
             }
         }
 

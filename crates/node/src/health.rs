@@ -1,4 +1,4 @@
-//! Health checks of the node's own servers, at the VIPs, which are addresses of `lo`.
+//! Health checks of the machine's own servers, at the VIPs, which are addresses of `lo`.
 //!
 //! Each check has its own thread, which sleeps most of the time, so that a server that does not answer delays no other
 //! check. The first result counts at once; later the state changes after a configured number of opposite results in a
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use switchback_config::{Check, Health as Settings};
+use switchback_config::{Check, Cluster, Health as Settings};
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::HealthStatus;
 
@@ -88,7 +88,7 @@ pub(crate) struct CheckSpec {
 }
 
 impl Plan {
-    /// Health checks of this node.
+    /// Health checks of these nodes.
     pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
             // The kernel does not tell whether anybody listens on another machine.
@@ -121,7 +121,7 @@ fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
     history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All health checks of this node.
+/// All health checks of this machine.
 pub(crate) struct Checks {
     running: Vec<RunningCheck>,
     changed: Arc<EventFd>,
@@ -174,12 +174,13 @@ impl Checks {
         history.error.clone().filter(|_| history.health == Health::Down)
     }
 
-    /// All checks for the status; `name` maps pool indices to names.
-    pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<HealthStatus> {
+    /// All checks for the status.
+    pub(crate) fn status(&self, cluster: &Cluster) -> Vec<HealthStatus> {
         let one = |running: &RunningCheck| {
             let history = running.history();
             HealthStatus {
-                pool: name(running.listener.pool).to_owned(),
+                node: cluster.nodes[running.listener.node].name.clone(),
+                pool: cluster.pools[running.listener.pool].name.clone(),
                 address: Some(running.server),
                 check: running.settings.check.to_string(),
                 state: history.health.to_string(),

@@ -12,6 +12,7 @@ mod adoption;
 mod agent;
 mod clients;
 mod closed;
+mod drains;
 mod endpoint;
 mod facts;
 mod guards;

@@ -1,10 +1,10 @@
-//! Lists of this node's flows, for switches that ask for one: those that have just started, or that meet many flows that
+//! Lists of the nodes' flows, for switches that ask for one: those that have just started, or that meet many flows that
 //! they do not know.
 //!
 //! A list consists of the flows that the node had when the switch asked. Their state is read when a packet is made, also
 //! when it is sent again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Instant;
@@ -13,23 +13,24 @@ use switchback_runtime::Result;
 use switchback_wire::records::{Numbered, Record, encode};
 use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
 
+use crate::facts::Asker;
 use crate::signer::Signer;
 use crate::window::Window;
 
-/// Lists at a time; the keys of a million flows take 36 MB. Other switches ask again.
-const LISTS_MAX: usize = 4;
+/// Switches that get lists at a time; the keys of a million flows take 36 MB. Other switches ask again.
+const SWITCHES_MAX: usize = 4;
 
-/// A list that a switch wants, and the number of its last packet that the switch has.
+/// A list of a node's flows that a switch wants, and the number of its last packet that the switch has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) switch: IpAddr,
+    pub(crate) asker: Asker,
     pub(crate) epoch: u32,
     pub(crate) number: u32,
 }
 
-/// Lists in progress, by switch.
+/// Lists in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(HashMap<IpAddr, List>);
+pub(crate) struct Lists(HashMap<Asker, List>);
 
 #[derive(Debug)]
 struct List {
@@ -42,24 +43,32 @@ struct List {
 }
 
 impl Lists {
-    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node.
+    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of the node with a
+    /// number.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         wanted: &[Wanted],
-        flows: impl Fn() -> Result<Vec<sb_flow>>,
+        flows: impl Fn(u16) -> Result<Vec<sb_flow>>,
     ) -> Result<()> {
-        self.0.retain(|switch, list| {
-            wanted.iter().any(|wanted| (wanted.switch, wanted.epoch) == (*switch, list.epoch))
+        self.0.retain(|asker, list| {
+            wanted.iter().any(|wanted| (wanted.asker, wanted.epoch) == (*asker, list.epoch))
         });
-        for Wanted { switch, epoch, number } in wanted.iter().copied() {
-            if let Some(list) = self.0.get_mut(&switch) {
+        for Wanted { asker, epoch, number } in wanted.iter().copied() {
+            if let Some(list) = self.0.get_mut(&asker) {
                 list.acknowledged(number as usize, now);
-            } else if number == 0 && self.0.len() < LISTS_MAX {
-                self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, window: Window::default() });
+            } else if number == 0 && self.has_room_for(asker) {
+                let flows = flows(asker.1)?;
+                self.0.insert(asker, List { epoch, flows, taken: 0, window: Window::default() });
             }
         }
         Ok(())
+    }
+
+    fn has_room_for(&self, (switch, _): Asker) -> bool {
+        let others: HashSet<IpAddr> =
+            self.0.keys().map(|(other, _)| *other).filter(|other| *other != switch).collect();
+        others.len() < SWITCHES_MAX
     }
 
     /// Whether any list is in progress.
@@ -67,20 +76,26 @@ impl Lists {
         !self.0.is_empty()
     }
 
-    /// Packets to send now. `describe` gives the state of those of the flows that are still here.
+    /// Packets to send now. `describe` gives the state of those of the flows that the node still has.
     pub(crate) fn packets(
         &mut self,
         now: Instant,
         signer: &Signer,
-        describe: impl Fn(&[sb_flow]) -> Result<Vec<sb_listed>>,
+        describe: impl Fn(u16, &[sb_flow]) -> Result<Vec<sb_listed>>,
     ) -> Result<Vec<(IpAddr, Vec<u8>)>> {
         let mut out = Vec::new();
-        for (switch, list) in &mut self.0 {
+        for ((switch, node), list) in &mut self.0 {
             for index in list.due(now) {
                 let flows = list.flows.chunks(sb_listed::MAX).nth(index).unwrap_or_default();
                 let flags = if index + 1 == list.len() { SB_FLOWS_LAST as u8 } else { 0 };
                 let numbered = Numbered { epoch: list.epoch, number: index as u32 + 1, lost: 0 };
-                let packet = encode(&signer.key, signer.peers(*switch), flags, numbered, &describe(flows)?);
+                let packet = encode(
+                    &signer.key,
+                    signer.of(*node).peers(*switch),
+                    flags,
+                    numbered,
+                    &describe(*node, flows)?,
+                );
                 out.extend(packet.map(|packet| (*switch, packet)));
             }
         }
@@ -134,18 +149,18 @@ mod tests {
 
         /// Numbers, client ports and whether it is the last one, of the packets that go when the switch says this.
         fn hears(&mut self, epoch: u32, number: u32) -> Vec<(u32, Vec<u16>, bool)> {
-            let wanted = [Wanted { switch: SWITCH.parse().unwrap(), epoch, number }];
+            let wanted = [Wanted { asker: (SWITCH.parse().unwrap(), 0), epoch, number }];
             self.hears_all(if epoch == 0 { &[] } else { &wanted })
         }
 
         fn hears_all(&mut self, wanted: &[Wanted]) -> Vec<(u32, Vec<u16>, bool)> {
             let flow = |port: u16| sb_flow { client_port: port.to_be(), ..Default::default() };
-            let flows = || Ok((1..=self.flows).map(flow).collect());
+            let flows = |_: u16| Ok((1..=self.flows).map(flow).collect());
             self.lists.update(self.now, wanted, flows).unwrap();
-            let node = "192.0.2.21".parse().unwrap();
+            let node = IpAddr::from([192, 0, 2, 21]).into();
             let signer = Signer { key: KEY, node, clock: NodeClock::default() };
             let ended = self.ended.map(u16::to_be);
-            let describe = |flows: &[sb_flow]| {
+            let describe = |_: u16, flows: &[sb_flow]| {
                 let here = flows.iter().filter(|flow| Some(flow.client_port) != ended);
                 Ok(here.map(|flow| sb_listed { flow: *flow, ..Default::default() }).collect())
             };
@@ -208,9 +223,13 @@ mod tests {
     #[test]
     fn lists_are_few_at_a_time() {
         let mut agent = Agent::new(1);
-        let wanted = |last: u8| Wanted { switch: IpAddr::from([192, 0, 2, last]), epoch: 7, number: 0 };
+        let wanted = |last: u8| Wanted { asker: (IpAddr::from([192, 0, 2, last]), 0), epoch: 7, number: 0 };
         let all: Vec<Wanted> = (10..20).map(wanted).collect();
-        assert_eq!(agent.hears_all(&all).len(), LISTS_MAX);
-        assert_eq!(agent.hears_all(&all[LISTS_MAX..]).len(), LISTS_MAX, "when the first are over");
+        assert_eq!(agent.hears_all(&all).len(), SWITCHES_MAX);
+        assert_eq!(agent.hears_all(&all[SWITCHES_MAX..]).len(), SWITCHES_MAX, "when the first are over");
+        let of_nodes =
+            |node: u16| Wanted { asker: (IpAddr::from([192, 0, 2, 9]), node), epoch: 7, number: 0 };
+        let all: Vec<Wanted> = (0..9).map(of_nodes).collect();
+        assert_eq!(agent.hears_all(&all).len(), 9, "one switch gets those of all nodes");
     }
 }

@@ -162,7 +162,7 @@ impl Frozen for FrozenFlow {
         let message = FromNode::Move { target: pool_id(node), state: FlowState { at_mark, ..state } };
         let switch = address_from(before.switch_address);
         let signer = *inner.signer.read().unwrap_or_else(PoisonError::into_inner);
-        let packet = signer.packet(switch, &self.flow, message.option(), &packet);
+        let packet = signer.of(before.node).packet(switch, &self.flow, message.option(), &packet);
         let packet = packet.ok_or(io::ErrorKind::InvalidData)?;
         inner.sender.send(&[(switch, packet)]).map_err(io::Error::other)
     }

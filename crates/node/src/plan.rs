@@ -1,24 +1,26 @@
-//! The part of `cluster.toml` that concerns this node.
+//! The part of `cluster.toml` that concerns this machine's nodes.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Resume, Server, Service};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
-use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
+use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
 
 use crate::adoption::Adopting;
 use crate::clients::Clients;
-use crate::sessions::{self, PoolKey};
+use crate::sessions;
 use crate::signer::Signer;
 
-/// A configuration as one node sees it.
+/// A configuration as one machine sees it.
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
-    /// Index of this node in the cluster.
+    /// Index in the cluster of the node after which the machine was named.
     pub(crate) index: usize,
+    /// All nodes of this machine, in the cluster's order.
+    pub(crate) nodes: Vec<OwnNode>,
     pub(crate) address: IpAddr,
     /// VIPs, sorted and without duplicates.
     pub(crate) vips: Vec<IpAddr>,
@@ -26,21 +28,19 @@ pub(crate) struct Plan {
     pub(crate) sign: sb_key,
     /// Second accepted key; zeroes for none.
     pub(crate) accept: sb_key,
-    /// Clock of this node.
+    /// Clock of this machine.
     pub(crate) clock: NodeClock,
-    /// Whether the configuration drains this node.
-    pub(crate) drain: bool,
-    /// Whether the configuration hides this node from everybody but the switches.
+    /// Whether the configuration hides this machine from everybody but the switches.
     pub(crate) hidden: bool,
     /// Whether this machine is also a switch.
     pub(crate) beside_switch: bool,
     /// VIPs that this machine serves as a switch, sorted.
     switched: Vec<IpAddr>,
-    /// Listeners that this node reports on, without duplicates.
+    /// Listeners that these nodes report on, without duplicates.
     pub(crate) listeners: Vec<PoolListener>,
     /// Cookie settings of the pools.
-    pub(crate) sessions: BTreeMap<PoolKey, sb_persistence>,
-    /// Clients to which this node introduces itself.
+    pub(crate) sessions: HashMap<sb_pool_here, sb_persistence>,
+    /// Clients to which the nodes introduce themselves.
     pub(crate) clients: Clients,
     /// How its listeners get connections.
     pub(crate) adopting: Adopting,
@@ -50,9 +50,23 @@ pub(crate) struct Plan {
     own: Vec<IpAddr>,
 }
 
-/// A listener of this node for a pool.
+/// A node of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnNode {
+    /// Index in the cluster.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    /// Number on this machine.
+    pub(crate) number: u16,
+    /// Whether the configuration drains it.
+    pub(crate) drain: bool,
+}
+
+/// A listener of a node for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolListener {
+    /// Index of the node in the cluster.
+    pub(crate) node: usize,
     /// Index of the pool.
     pub(crate) pool: usize,
     /// VIP and port of a service with a route to the pool.
@@ -79,13 +93,14 @@ impl Plan {
                 .remedy(format!("it has {}", names.join(", ")))
                 .with_exit_status(1));
         };
-        let Node { address, drain, hidden, adoption, plain_tcp, .. } = cluster.nodes[index];
+        let Node { address, hidden, adoption, plain_tcp, .. } = cluster.nodes[index];
+        let nodes = own_nodes(&cluster, address);
         let vips = vips_of(cluster.services.iter());
         let mut handoff_keys = cluster.keys.iter().map(|key| keys::handoff_key(key.as_bytes()));
         let (sign, accept) =
             (handoff_keys.next().unwrap_or_default(), handoff_keys.next().unwrap_or_default());
-        let listeners = listeners(&cluster, index);
-        let sessions = sessions::entries(&cluster, index);
+        let listeners = nodes.iter().flat_map(|node| listeners(&cluster, node.index)).collect();
+        let sessions = nodes.iter().flat_map(|node| sessions::entries(&cluster, node.index)).collect();
         let served = cluster.switches.iter().find(|switch| switch.name == name);
         let served = served.into_iter().flat_map(|switch| &switch.services);
         let switched = vips_of(served.map(|&service| &cluster.services[service]));
@@ -96,7 +111,6 @@ impl Plan {
             sign,
             accept,
             clock: NodeClock::from_ahead(boot_number()?),
-            drain,
             hidden,
             beside_switch,
             switched,
@@ -107,13 +121,20 @@ impl Plan {
             plain_tcp,
             own: Vec::new(),
             index,
+            nodes,
             cluster,
         })
     }
 
-    /// Signer of this node's handoff packets.
+    /// Signer of handoff packets of the node after which the machine was named.
     pub(crate) fn signer(&self) -> Signer {
-        Signer { key: self.sign, node: self.address, clock: self.clock }
+        let node = self.cluster.nodes[self.index].handoff_address();
+        Signer { key: self.sign, node, clock: self.clock }
+    }
+
+    /// Whether the node with this index in the cluster is on this machine.
+    pub(crate) fn is_own(&self, index: usize) -> bool {
+        self.nodes.iter().any(|node| node.index == index)
     }
 
     /// Kind of a VIP on this machine: `SB_VIP_*`.
@@ -137,9 +158,9 @@ impl Plan {
         pools.any(|pool| how(pool.resume) && pool.nodes.len() > 1)
     }
 
-    /// Whether each pool of this node has another node, unless the configuration drains that.
+    /// Whether each pool of these nodes has one on another machine, unless the configuration drains that.
     pub(crate) fn has_others(&self) -> bool {
-        let is_other = |index: &usize| *index != self.index && !self.cluster.nodes[*index].drain;
+        let is_other = |index: &usize| !self.is_own(*index) && !self.cluster.nodes[*index].drain;
         let pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
         pools.into_iter().all(|pool| pool.nodes.iter().any(is_other))
     }
@@ -170,6 +191,18 @@ impl Plan {
     }
 }
 
+/// The nodes with this address.
+fn own_nodes(cluster: &Cluster, address: IpAddr) -> Vec<OwnNode> {
+    let own = cluster.nodes.iter().enumerate().filter(|(_, node)| node.address == address);
+    let own = own.map(|(index, node)| OwnNode {
+        index,
+        name: node.name.clone(),
+        number: node.number,
+        drain: node.drain,
+    });
+    own.collect()
+}
+
 /// Addresses of the services' VIPs, sorted and without duplicates.
 fn vips_of<'a>(services: impl Iterator<Item = &'a Service>) -> Vec<IpAddr> {
     let mut vips: Vec<IpAddr> = services.flat_map(|service| &service.listen).map(|vip| vip.ip()).collect();
@@ -188,7 +221,7 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
             {
                 // The agent itself listens for a service with TLS.
                 let at = |vip| if service.tls.is_some() { vip } else { cluster.nodes[node].server_of(vip) };
-                let listener = |&vip| PoolListener { pool, address: vip, at: at(vip) };
+                let listener = |&vip| PoolListener { node, pool, address: vip, at: at(vip) };
                 listeners.extend(service.listen.iter().map(listener));
             }
         }

@@ -14,20 +14,22 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{
+    ErrorKind, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut, num_possible_cpus,
+};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
-    NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_flow, sb_flow_state,
-    sb_listed, sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
-    sb_reason, sb_server, sb_stalled,
+    NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_asking, sb_flow,
+    sb_flow_state, sb_listed, sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings,
+    sb_owned, sb_ownership, sb_persistence, sb_pool_here, sb_reason, sb_server, sb_stalled,
 };
 
-use crate::plan::{Plan, PoolListener};
+use crate::facts::Asker;
+use crate::plan::{OwnNode, Plan, PoolListener};
 use crate::released::Released;
-use crate::sessions::PoolKey;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 use crate::stalled;
 
@@ -181,7 +183,24 @@ impl<'obj> Programs<'obj> {
         map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
     }
 
-    /// Replaces the VIPs whose listener is elsewhere, and finds the interfaces behind which they are.
+    /// Replaces the nodes of this machine.
+    pub(crate) fn set_nodes(&self, plan: &Plan, is_draining: impl Fn(&OwnNode) -> bool) -> Result<()> {
+        let key = |node: &OwnNode| u32::from(node.number).to_ne_bytes().to_vec();
+        let load = &self.skeleton.maps.load;
+        let cpus = num_possible_cpus().doing(|| "count the CPUs")?;
+        let nothing = vec![bytes_of(&sb_load::default()).to_vec(); cpus];
+        for node in &plan.nodes {
+            let added = load.update_percpu(&key(node), &nothing, MapFlags::NO_EXIST);
+            if added.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
+                return added.doing(|| "write the map load");
+            }
+        }
+        let here = |node: &OwnNode| sb_node_here { draining: is_draining(node).into() };
+        let wanted = plan.nodes.iter().map(|node| (key(node), bytes_of(&here(node)).to_vec())).collect();
+        maps::replace(&self.skeleton.maps.nodes_here, &wanted).doing(|| "write the map nodes_here")
+    }
+
+    /// Replaces the listeners that are not at their VIP, and finds the interfaces behind which they are.
     pub(crate) fn set_servers(&self, plan: &Plan) -> Result<()> {
         let elsewhere = plan.listeners.iter().filter(|listener| listener.at != listener.address);
         let entry = |listener: &PoolListener| {
@@ -190,7 +209,9 @@ impl<'obj> Programs<'obj> {
                 false => 0,
             };
             let server = sb_server { at: endpoint(listener.at), ifindex };
-            Ok((bytes_of(&endpoint(listener.address)).to_vec(), bytes_of(&server).to_vec()))
+            let node = plan.cluster.nodes[listener.node].number;
+            let key = sb_listener { vip: endpoint(listener.address), node, reserved: 0 };
+            Ok((bytes_of(&key).to_vec(), bytes_of(&server).to_vec()))
         };
         let wanted = elsewhere.map(entry).collect::<Result<_>>()?;
         maps::replace(&self.skeleton.maps.servers, &wanted).doing(|| "write the map servers")
@@ -204,8 +225,9 @@ impl<'obj> Programs<'obj> {
     }
 
     /// Replaces the cookie settings of the pools.
-    pub(crate) fn set_sessions(&self, sessions: &BTreeMap<PoolKey, sb_persistence>) -> Result<()> {
-        let wanted = sessions.iter().map(|(key, entry)| (key.to_vec(), bytes_of(entry).to_vec())).collect();
+    pub(crate) fn set_sessions(&self, sessions: &HashMap<sb_pool_here, sb_persistence>) -> Result<()> {
+        let wanted = sessions.iter();
+        let wanted = wanted.map(|(key, entry)| (bytes_of(key).to_vec(), bytes_of(entry).to_vec())).collect();
         maps::replace(&self.skeleton.maps.persistence, &wanted).doing(|| "write the map persistence")
     }
 
@@ -266,16 +288,18 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.to_switch).doing(|| "open the map to_switch")
     }
 
-    /// The programs' sums for reports.
-    pub(crate) fn load_sums(&self) -> Result<sb_load> {
-        read_load(&self.skeleton.maps.load)
+    /// The programs' sums for reports, by the node's number.
+    pub(crate) fn load_sums(&self) -> Result<HashMap<u16, sb_load>> {
+        read_loads(&self.skeleton.maps.load)
     }
 
-    /// Counts flows and requests without a whole response by visiting each flow: slow, but independent of the sums.
-    pub(crate) fn walk(&self) -> Result<FlowCounts> {
-        let mut walked = FlowCounts::default();
+    /// Counts flows and requests without a whole response, by the node's number, by visiting each flow: slow, but
+    /// independent of the sums.
+    pub(crate) fn walk(&self) -> Result<HashMap<u16, FlowCounts>> {
+        let mut all = HashMap::<u16, FlowCounts>::new();
         let count = |_: &[u8], value: &[u8]| {
             let Some(flow) = read_from::<sb_owned>(value) else { return };
+            let walked = all.entry(flow.node).or_default();
             let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
             let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
             walked.flows += i64::from(is_open);
@@ -285,10 +309,10 @@ impl<'obj> Programs<'obj> {
             }
         };
         maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
-        Ok(walked)
+        Ok(all)
     }
 
-    /// Number of flows that this node has, including those being adopted, by VIP.
+    /// Number of flows that nodes of this machine have, including those being adopted, by VIP.
     pub(crate) fn flows_by_vip(&self) -> Result<HashMap<SocketAddr, usize>> {
         let mut counts = HashMap::new();
         let count = |flow: &[u8], owned: &[u8]| {
@@ -303,12 +327,14 @@ impl<'obj> Programs<'obj> {
         Ok(counts)
     }
 
-    /// The keys of all flows that this node has or has had.
-    pub(crate) fn flows(&self) -> Result<Vec<sb_flow>> {
+    /// The keys of all flows that the node with a number has or has had.
+    pub(crate) fn flows(&self, node: u16) -> Result<Vec<sb_flow>> {
         let mut flows = Vec::new();
-        let read =
-            maps::for_each(&self.skeleton.maps.owned, |flow, _| flows.extend(read_from::<sb_flow>(flow)));
-        read.doing(|| "read the map owned")?;
+        let collect = |flow: &[u8], owned: &[u8]| {
+            let is_its = read_from::<sb_owned>(owned).is_some_and(|owned| owned.node == node);
+            flows.extend(read_from::<sb_flow>(flow).filter(|_| is_its));
+        };
+        maps::for_each(&self.skeleton.maps.owned, collect).doing(|| "read the map owned")?;
         Ok(flows)
     }
 
@@ -340,9 +366,9 @@ impl<'obj> Programs<'obj> {
         Ok(())
     }
 
-    /// The state of those of the flows that this node has.
-    pub(crate) fn describe(&self, flows: &[sb_flow]) -> Result<Vec<sb_listed>> {
-        describe(&self.skeleton.progs.describe_flows, &mut self.memory.borrow_mut(), flows)
+    /// The state of those of the flows that the node with a number has.
+    pub(crate) fn describe(&self, node: u16, flows: &[sb_flow]) -> Result<Vec<sb_listed>> {
+        describe(&self.skeleton.progs.describe_flows, &mut self.memory.borrow_mut(), node, flows)
     }
 
     /// The flows whose server waits for an acknowledgment.
@@ -355,15 +381,16 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.facts).doing(|| "open the map facts")
     }
 
-    /// Switches that want reports, with their last message.
-    pub(crate) fn switches(&self) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
+    /// Switches that want reports, with their last message about each node.
+    pub(crate) fn switches(&self) -> Result<Vec<Listening>> {
         let map = &self.skeleton.maps.switches;
         let read = |key: Vec<u8>| {
             // The entry may have been removed since.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
-            let switch = value.and_then(|value| read_from::<sb_listening_switch>(&value));
-            let address = <[u8; 16]>::try_from(key).ok().map(address_from);
-            Ok(address.zip(switch))
+            let said = value.and_then(|value| read_from::<sb_listening_switch>(&value));
+            let by = read_from::<sb_asking>(&key);
+            let asker = by.map(|by| (address_from(by.switch_address), by.node as u16));
+            Ok(asker.zip(said).map(|(asker, said)| Listening { asker, said }))
         };
         map.keys().filter_map(|key| read(key).transpose()).collect()
     }
@@ -383,7 +410,27 @@ impl<'obj> Programs<'obj> {
     }
 }
 
-/// Result of [`Programs::walk`].
+/// A switch that wants reports of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listening {
+    pub(crate) asker: Asker,
+    /// What it has said last.
+    pub(crate) said: sb_listening_switch,
+}
+
+/// The switches, each once with what it has said last about any node.
+pub(crate) fn by_switch(listening: &[Listening]) -> Vec<(IpAddr, sb_listening_switch)> {
+    let mut switches = BTreeMap::<IpAddr, sb_listening_switch>::new();
+    for Listening { asker: (switch, _), said } in listening {
+        let last = switches.entry(*switch).or_insert(*said);
+        if last.heard_ns < said.heard_ns {
+            *last = *said;
+        }
+    }
+    switches.into_iter().collect()
+}
+
+/// Counts of a node in the result of [`Programs::walk`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlowCounts {
     /// Flows with a socket, as the programs count them.
@@ -398,6 +445,7 @@ pub(crate) struct FlowCounts {
 fn describe(
     program: &ProgramMut<'_>,
     memory: &mut skeleton::types::bss,
+    node: u16,
     flows: &[sb_flow],
 ) -> Result<Vec<sb_listed>> {
     let mut listed = Vec::with_capacity(flows.len());
@@ -408,7 +456,8 @@ fn describe(
         }
         memory.described_len = batch.len() as u32;
         program.test_run(ProgramInput::default()).doing(|| "run the program describe_flows")?;
-        let owned = memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0);
+        let owned =
+            memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0 && place.node == node);
         listed.extend(owned.map(|place| {
             // SAFETY: both pairs of types are generated from the same C structures.
             let (flow, state) = unsafe {
@@ -421,9 +470,17 @@ fn describe(
     Ok(listed)
 }
 
-/// Sums over all CPUs.
-fn read_load(map: &impl MapCore) -> Result<sb_load> {
-    let per_cpu = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).doing(|| "read the map load")?;
+/// The sums of each node over all CPUs.
+fn read_loads(map: &impl MapCore) -> Result<HashMap<u16, sb_load>> {
+    let read = |key: Vec<u8>| {
+        let number = u32::from_ne_bytes(key[..4].try_into().expect("a key has 4 bytes"));
+        Ok((number as u16, read_load(map, &key)?))
+    };
+    map.keys().map(read).collect()
+}
+
+fn read_load(map: &impl MapCore, key: &[u8]) -> Result<sb_load> {
+    let per_cpu = map.lookup_percpu(key, MapFlags::ANY).doing(|| "read the map load")?;
     let mut sums = sb_load::default();
     for cpu in per_cpu.iter().flatten().filter_map(|value| read_from::<sb_load>(value)) {
         sums.requests += cpu.requests;

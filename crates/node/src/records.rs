@@ -54,7 +54,8 @@ impl Records {
         builder.add(&sized, collect).doing(|| "read the map sized")?;
         let collect = |record: &[u8]| {
             if let Some(seen) = read_from::<sb_seen>(record) {
-                self.outboxes.borrow_mut().add(address_from(seen.switch_address), seen.fact);
+                let asker = (address_from(seen.by.switch_address), seen.by.node as u16);
+                self.outboxes.borrow_mut().add(asker, seen.fact);
             }
             0
         };

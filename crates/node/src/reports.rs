@@ -1,6 +1,7 @@
-//! REPORT packets about this node's listeners, to all switches that have asked for them recently.
+//! REPORT packets about the nodes' listeners, to all switches that have asked for them recently.
 
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -10,19 +11,21 @@ use switchback_runtime::events;
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
-use switchback_status::node::{ListenerStatus, NodeStatus, READY};
+use switchback_status::node::{ListenerStatus, MemberStatus, NodeStatus, READY};
 use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::switches::Software;
-use switchback_wire::{NodeCounter, SB_VERSION, sb_listening_switch};
+use switchback_wire::{NodeCounter, SB_VERSION, sb_load};
 
 use crate::acknowledged::Acknowledgments;
+use crate::drains::Drains;
+use crate::facts::Asker;
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
 use crate::machine::Cpu;
-use crate::plan::{Plan, PoolListener};
-use crate::programs::Programs;
+use crate::plan::{OwnNode, Plan, PoolListener};
+use crate::programs::{FlowCounts, Listening, Programs, by_switch};
 use crate::sender::Sender;
 use crate::signer::Signer;
 use crate::watch::Watch;
@@ -70,11 +73,11 @@ impl State {
     }
 }
 
-/// Switches with a recent message.
-pub(crate) fn listening(programs: &Programs<'_>) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
+/// Switches with a recent message about a node.
+pub(crate) fn listening(programs: &Programs<'_>) -> Result<Vec<Listening>> {
     let oldest = monotonic_ns().saturating_sub(HEARD_FOR.as_nanos() as u64);
     let mut switches = programs.switches()?;
-    switches.retain(|(_, switch)| switch.heard_ns >= oldest);
+    switches.retain(|switch| switch.said.heard_ns >= oldest);
     Ok(switches)
 }
 
@@ -86,7 +89,10 @@ pub(crate) struct Reporter {
     listeners: Option<Vec<Listener>>,
     /// Addresses, and the newest versions of the format that they know.
     switches: Vec<(IpAddr, u32)>,
-    load: Load,
+    /// Who gets reports of which node.
+    askers: Vec<Asker>,
+    /// By the node's number.
+    loads: HashMap<u16, Load>,
     acknowledgments: Acknowledgments,
     walked: Option<Instant>,
     cpu: Cpu,
@@ -102,7 +108,8 @@ impl Reporter {
             diag: Socket::sock_diag().doing(|| "ask the kernel for listeners")?,
             listeners: None,
             switches: Vec::new(),
-            load: Load::default(),
+            askers: Vec::new(),
+            loads: HashMap::new(),
             acknowledgments: Acknowledgments::default(),
             walked: None,
             cpu: Cpu::default(),
@@ -135,12 +142,16 @@ impl Reporter {
             self.walk(programs)?;
         }
         let sums = programs.load_sums()?;
-        self.acknowledgments.look(now, sums.first_bytes, programs.counter(NodeCounter::Acknowledged)?);
-        self.load.end_period(sums);
+        let begun = sums.values().fold(0, |begun: u64, sums| begun.wrapping_add(sums.first_bytes));
+        self.acknowledgments.look(now, begun, programs.counter(NodeCounter::Acknowledged)?);
+        for (number, sums) in sums {
+            self.loads.entry(number).or_default().end_period(sums);
+        }
         self.cpu_share = self.cpu.share(now);
+        let listening = listening(programs)?;
+        self.askers = listening.iter().map(|listening| listening.asker).collect();
         self.switches =
-            listening(programs)?.into_iter().map(|(address, heard)| (address, heard.newest)).collect();
-        self.switches.sort_unstable();
+            by_switch(&listening).into_iter().map(|(address, heard)| (address, heard.newest)).collect();
         Ok(())
     }
 
@@ -149,13 +160,19 @@ impl Reporter {
         self.cpu_share
     }
 
-    /// Compares the sums with the flow map and returns the number of flows.
-    fn walk(&mut self, programs: &Programs<'_>) -> Result<usize> {
+    /// Compares the sums with the flow map, and returns what that has, by the node's number.
+    fn walk(&mut self, programs: &Programs<'_>) -> Result<HashMap<u16, FlowCounts>> {
         let before = programs.load_sums()?;
         let walked = programs.walk()?;
-        self.load.correct(&before, walked, &programs.load_sums()?);
+        let after = programs.load_sums()?;
+        let numbers: HashSet<u16> = before.keys().chain(walked.keys()).chain(after.keys()).copied().collect();
+        for number in numbers {
+            let sums = |of: &HashMap<u16, sb_load>| of.get(&number).copied().unwrap_or_default();
+            let found = walked.get(&number).copied().unwrap_or_default();
+            self.loads.entry(number).or_default().correct(&sums(&before), found, &sums(&after));
+        }
         self.walked = Some(Instant::now());
-        Ok(walked.owned)
+        Ok(walked)
     }
 
     /// Sends reports with the last measurements.
@@ -163,28 +180,65 @@ impl Reporter {
         &mut self,
         plan: &Plan,
         checks: &Checks,
-        draining: bool,
+        drains: &Drains,
         (sender, signer): (&Sender, &Signer),
     ) -> Result<()> {
-        if self.switches.is_empty() {
+        if self.askers.is_empty() {
             return Ok(());
         }
         self.number = self.number.wrapping_add(1);
-        let reports: Vec<Report> = plan
-            .listeners
-            .iter()
-            .filter_map(|listener| self.report(plan, listener, checks.of(listener), draining))
-            .collect();
+        let about = |listener: &PoolListener| {
+            let report = self.report(plan, listener, checks.of(listener), drains)?;
+            Some((plan.cluster.nodes[listener.node].number, report))
+        };
+        let mut reports: Vec<(u16, Report)> = plan.listeners.iter().filter_map(about).collect();
+        reports.extend(self.gone(plan).map(|number| (number, self.report_gone(plan, number))));
         let mut packets = Vec::with_capacity(reports.len() * self.switches.len());
-        for &(switch, _) in &self.switches {
-            for report in &reports {
+        for &(switch, node) in &self.askers {
+            for (_, report) in reports.iter().filter(|(number, _)| *number == node) {
                 let mut packet = Vec::new();
-                report.encode(&mut packet, &signer.key, signer.peers(switch));
+                report.encode(&mut packet, &signer.key, signer.of(node).peers(switch));
                 // Empty if the switch has another IP version than the node.
                 packets.extend((!packet.is_empty()).then_some((switch, packet)));
             }
         }
         sender.send(&packets)
+    }
+
+    /// Numbers of nodes that have left the configuration and still have flows.
+    fn gone(&self, plan: &Plan) -> impl Iterator<Item = u16> {
+        let is_known = |number: &u16| plan.nodes.iter().any(|node| node.number == *number);
+        let with_flows = self.loads.iter().filter(|(_, load)| load.flows() > 0);
+        with_flows.map(|(number, _)| *number).filter(move |number| !is_known(number))
+    }
+
+    /// A report that tells of no listener. Without one the switches would take the node for dead, and give its flows to others
+    /// although it still has them.
+    fn report_gone(&self, plan: &Plan, number: u16) -> Report {
+        let load = &self.loads[&number];
+        Report {
+            listener: SocketAddr::new(plan.vips[0], 0),
+            pool: 0,
+            number: self.number,
+            reason: State::Draining.reason(),
+            queue: (0, 0),
+            in_flight: load.in_flight(),
+            flows: load.flows(),
+            first_byte: load.first_byte(),
+            cpu: self.cpu_share,
+            newest: SB_VERSION,
+            software: Software::with(plan.cluster.hash),
+        }
+    }
+
+    /// The load of the node with this index in the cluster.
+    fn load_of(&self, plan: &Plan, node: usize) -> LoadNow {
+        let load = self.loads.get(&plan.cluster.nodes[node].number);
+        load.map_or(LoadNow::default(), |load| LoadNow {
+            in_flight: load.in_flight(),
+            flows: load.flows(),
+            first_byte: load.first_byte(),
+        })
     }
 
     /// The report about a listener for a pool; None while its state is unknown.
@@ -193,10 +247,11 @@ impl Reporter {
         plan: &Plan,
         listener: &PoolListener,
         health: Option<Health>,
-        draining: bool,
+        drains: &Drains,
     ) -> Option<Report> {
         let queue = self.queue(plan, listener);
-        let state = self.state(plan, listener, queue, health, draining)?;
+        let state = self.state(plan, listener, queue, health, drains)?;
+        let load = self.load_of(plan, listener.node);
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         Some(Report {
             listener: listener.address,
@@ -208,9 +263,9 @@ impl Reporter {
                 None if plan.is_away(listener) => (0, u16::MAX),
                 None => (0, 0),
             },
-            in_flight: self.load.in_flight(),
-            flows: self.load.flows(),
-            first_byte: self.load.first_byte(),
+            in_flight: load.in_flight,
+            flows: load.flows,
+            first_byte: load.first_byte,
             cpu: self.cpu_share,
             newest: SB_VERSION,
             software: Software::with(plan.cluster.hash),
@@ -231,10 +286,10 @@ impl Reporter {
         listener: &PoolListener,
         queue: Option<Queue>,
         health: Option<Health>,
-        draining: bool,
+        drains: &Drains,
     ) -> Option<State> {
         Some(match queue {
-            _ if draining => State::Draining,
+            _ if drains.has(plan.cluster.nodes[listener.node].number) => State::Draining,
             None if self.listeners.is_some() && !plan.is_away(listener) => State::NoListener,
             Some(queue) if plan.adopting.excludes(queue) => State::Mptcp,
             _ => match health {
@@ -246,29 +301,45 @@ impl Reporter {
         })
     }
 
-    /// Adds the measurements to the agent's status, in which `draining` is already set.
+    /// Adds the measurements to the agent's status.
     pub(crate) fn status(
         &mut self,
         plan: &Plan,
         checks: &Checks,
         programs: &Programs<'_>,
+        drains: &Drains,
         status: &mut NodeStatus,
     ) -> Result<()> {
-        status.flows = self.walk(programs)? as u64;
-        status.in_flight = self.load.in_flight();
+        let walked = self.walk(programs)?;
+        status.flows = walked.values().map(|walked| walked.owned as u64).sum();
         status.cpu = f64::from(self.cpu_share) / 1000.0;
-        status.first_byte_us = self.load.first_byte().map(|time| time.as_micros() as u64);
         (status.switches, status.switch_versions) = self.switches.iter().copied().unzip();
-        status.listeners = self.listeners(plan, checks, status.draining);
+        status.listeners = self.listeners(plan, checks, drains);
+        let member = |node: &OwnNode| {
+            let load = self.load_of(plan, node.index);
+            MemberStatus {
+                name: node.name.clone(),
+                draining: drains.has(node.number),
+                flows: walked.get(&node.number).map_or(0, |walked| walked.owned as u32),
+                in_flight: load.in_flight,
+                first_byte_us: load.first_byte.map(|time| time.as_micros() as u64),
+            }
+        };
+        status.nodes = plan.nodes.iter().map(member).collect();
+        status.draining = status.nodes.iter().all(|node| node.draining);
+        status.in_flight = status.nodes.iter().map(|node| node.in_flight).sum();
+        let times: Vec<u64> = status.nodes.iter().filter_map(|node| node.first_byte_us).collect();
+        status.first_byte_us = times.iter().sum::<u64>().checked_div(times.len() as u64);
         Ok(())
     }
 
     /// The listeners as last measured.
-    fn listeners(&self, plan: &Plan, checks: &Checks, draining: bool) -> Vec<ListenerStatus> {
+    fn listeners(&self, plan: &Plan, checks: &Checks, drains: &Drains) -> Vec<ListenerStatus> {
         let status = |listener: &PoolListener| {
             let queue = self.queue(plan, listener);
-            let state = self.state(plan, listener, queue, checks.of(listener), draining);
+            let state = self.state(plan, listener, queue, checks.of(listener), drains);
             ListenerStatus {
+                node: plan.cluster.nodes[listener.node].name.clone(),
                 pool: plan.cluster.pools[listener.pool].name.clone(),
                 address: Some(listener.address),
                 state: state.map_or(NOT_CHECKED, State::words).into(),
@@ -285,17 +356,30 @@ impl Reporter {
     }
 
     /// Logs what has changed at servers and switches.
-    pub(crate) fn watch(&self, watch: &mut Watch, plan: &Plan, checks: &Checks, draining: bool) {
+    pub(crate) fn watch(&self, watch: &mut Watch, plan: &Plan, checks: &Checks, drains: &Drains) {
         let mut events = watch.switches(self.switches.iter().map(|(address, _)| *address));
         // A node that drains, or whose servers have not been checked, says nothing of them.
-        if !draining {
-            let errors = plan.listeners.iter().map(|listener| checks.last_error(listener));
-            let listeners = std::iter::zip(self.listeners(plan, checks, draining), errors);
-            events.extend(watch.servers(listeners.filter(|(listener, _)| listener.state != NOT_CHECKED)));
+        let of_listeners = plan.listeners.iter().map(|listener| {
+            let drains = drains.has(plan.cluster.nodes[listener.node].number);
+            (drains, checks.last_error(listener))
+        });
+        let listeners = std::iter::zip(self.listeners(plan, checks, drains), of_listeners);
+        let said = listeners.filter(|(listener, (drains, _))| !drains && listener.state != NOT_CHECKED);
+        events.extend(watch.servers(said.map(|(listener, (_, error))| (listener, error))));
+        for node in &plan.nodes {
+            let flows = self.load_of(plan, node.index).flows;
+            events.extend(watch.drain(&node.name, drains.has(node.number), flows));
         }
-        events.extend(watch.drain(draining, self.load.flows()));
         events::log_all(&events);
     }
+}
+
+/// The load of a node as last measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct LoadNow {
+    in_flight: u32,
+    flows: u32,
+    first_byte: Option<Duration>,
 }
 
 /// Readable when [`Reporter::is_due`] is true.

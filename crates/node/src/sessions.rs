@@ -1,28 +1,29 @@
-//! Cookie settings of the pools that this node is in.
+//! Cookie settings of the pools that this machine's nodes are in.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use switchback_config::{Cluster, InsertedCookie, PersistenceMode, Pool};
 use switchback_wire::session::{self, Code};
-use switchback_wire::{SB_NAME_MAX, SB_SET_COOKIE_MAX, keys, sb_key, sb_persistence, sb_session_mode};
-
-/// Key of the map: a pool's code followed by a zero.
-pub(crate) type PoolKey = [u8; 4];
+use switchback_wire::{
+    SB_NAME_MAX, SB_SET_COOKIE_MAX, keys, sb_key, sb_persistence, sb_pool_here, sb_session_mode,
+};
 
 /// Entries of the map `persistence` for the node with this index. While keys rotate, requests may name a pool by the
 /// code under either key; new cookies use the first.
-pub(crate) fn entries(cluster: &Cluster, node: usize) -> BTreeMap<PoolKey, sb_persistence> {
+pub(crate) fn entries(cluster: &Cluster, node: usize) -> HashMap<sb_pool_here, sb_persistence> {
     let pools: Vec<&Pool> = cluster.cookie_pools().collect();
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     let mut keys = cluster.keys.iter().map(|key| keys::session_key(key.as_bytes()));
-    let Some(key) = keys.next() else { return BTreeMap::new() };
+    let Some(key) = keys.next() else { return HashMap::new() };
     let codes = session::pool_codes(&key, &names);
     let old_codes = keys.next().map(|old| session::pool_codes(&old, &names));
-    let mut entries = BTreeMap::new();
+    let mut entries = HashMap::new();
+    let number = cluster.nodes[node].number;
     for (index, pool) in pools.iter().enumerate() {
         let Some(entry) = entry(cluster, pool, node, &key, codes[index]) else { continue };
         for code in [Some(codes[index]), old_codes.as_ref().map(|codes| codes[index])].into_iter().flatten() {
-            entries.entry([code[0], code[1], code[2], 0]).or_insert(entry);
+            let code = [code[0], code[1], code[2], 0];
+            entries.entry(sb_pool_here { code, node: number, reserved: 0 }).or_insert(entry);
         }
     }
     entries
@@ -97,16 +98,28 @@ mod tests {
         let cluster = cluster(1);
         let (a, b) = (entries(&cluster, 0), entries(&cluster, 1));
         assert_eq!((a.len(), b.len()), (1, 2));
-        let (key, web) = a.first_key_value().unwrap();
+        let (key, web) = a.iter().next().unwrap();
         assert_eq!(web.mode, sb_session_mode::SB_SESSION_REWRITE as u8);
         assert_eq!(&web.name[..web.name_len.into()], b"PHPSESSID");
-        assert_eq!(([&web.code[2..5], &[0]].concat(), &web.code[..2]), (key.to_vec(), &b"SB"[..]));
+        assert_eq!(([&web.code[2..5], &[0]].concat(), &web.code[..2]), (key.code.to_vec(), &b"SB"[..]));
         assert_ne!(web.code, b[key].code, "each node has a code of its own");
         let img = b.values().find(|entry| entry.mode == sb_session_mode::SB_SESSION_INSERT as u8).unwrap();
         let line = String::from_utf8_lossy(&img.line[..img.line_len.into()]);
         let value = String::from_utf8_lossy(&img.code[5..]);
         assert!(line.starts_with(&format!("Set-Cookie: SB-img={value}")), "{line}");
         assert!(line.ends_with("; Path=/; HttpOnly; SameSite=Lax\r\n"), "{line}");
+    }
+
+    #[test]
+    fn nodes_of_one_machine_have_codes_of_their_own() {
+        let mut cluster = cluster(1);
+        (cluster.nodes[0].number, cluster.nodes[1].number) = (0x1234, 0x1235);
+        let both: HashMap<_, _> = [0, 1].into_iter().flat_map(|node| entries(&cluster, node)).collect();
+        let rewrites =
+            both.iter().filter(|(_, entry)| entry.mode == sb_session_mode::SB_SESSION_REWRITE as u8);
+        let [(key, first), (other, second)] = rewrites.collect::<Vec<_>>()[..] else { panic!("two nodes") };
+        assert_eq!((key.code, key.node ^ other.node), (other.code, 1), "of one pool");
+        assert_ne!(first.code, second.code);
     }
 
     #[test]

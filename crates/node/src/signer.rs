@@ -1,4 +1,4 @@
-//! Signing of this node's handoff packets.
+//! Signing of handoff packets of this machine's nodes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,17 +7,22 @@ use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{self, Peers, Way};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{sb_flow, sb_key, sb_option};
+use switchback_wire::{NodeAddress, sb_flow, sb_key, sb_option};
 
-/// Key, address and clock of this node.
+/// Key, address and clock of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signer {
     pub(crate) key: sb_key,
-    pub(crate) node: IpAddr,
+    pub(crate) node: NodeAddress,
     pub(crate) clock: NodeClock,
 }
 
 impl Signer {
+    /// The same for the node of this machine with another number.
+    pub(crate) fn of(self, number: u16) -> Signer {
+        Signer { node: NodeAddress { number, ..self.node }, ..self }
+    }
+
     /// Addresses and epoch of a packet to a switch, sent now.
     pub(crate) fn peers(&self, switch: IpAddr) -> Peers {
         Peers { node: self.node, switch, epoch: self.clock.epoch(Duration::from_nanos(monotonic_ns())) }
@@ -39,6 +44,6 @@ impl Signer {
 
     /// Whether the switch has the node's IP version.
     pub(crate) fn can_reach(&self, switch: IpAddr) -> bool {
-        switch.is_ipv4() == self.node.is_ipv4() && !switch.is_unspecified()
+        switch.is_ipv4() == self.node.machine.is_ipv4() && !switch.is_unspecified()
     }
 }

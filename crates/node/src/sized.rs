@@ -11,7 +11,8 @@ use crate::signer::Signer;
 
 /// The SIZED packet with its destination. The inner packet has no meaning.
 pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u8>)> {
-    let switch = address_from(sized.switch_address);
+    let switch = address_from(sized.by.switch_address);
+    let signer = signer.of(sized.by.node as u16);
     if !signer.can_reach(switch) {
         return None;
     }

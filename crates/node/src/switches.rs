@@ -9,6 +9,8 @@ use switchback_wire::records::{Numbered, Record, encode};
 use switchback_wire::switches::{SwitchHeard, SwitchSelf};
 use switchback_wire::{sb_listening_switch, sb_switch_heard};
 
+use crate::facts::Asker;
+use crate::programs::{Listening, by_switch};
 use crate::signer::Signer;
 
 /// Interval of SWITCHES packets.
@@ -21,28 +23,29 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Packets to send now to the switches, which have been heard lately; `now_ns` is the same time by the clock of
+    /// Packets of each node to send now to the switches, which have been heard lately; `now_ns` is the same time by the clock of
     /// `heard_ns`.
     pub(crate) fn packets(
         &mut self,
         (now, now_ns): (Instant, u64),
         signer: &Signer,
-        switches: &[(IpAddr, sb_listening_switch)],
+        listening: &[Listening],
     ) -> Vec<(IpAddr, Vec<u8>)> {
         if self.sent.is_some_and(|sent| now.duration_since(sent) < INTERVAL) {
             return Vec::new();
         }
         self.sent = Some(now);
         let records: Vec<sb_switch_heard> =
-            heard(switches, now_ns).iter().map(SwitchHeard::to_wire).collect();
-        let packet = |switch: IpAddr, records: &[sb_switch_heard]| {
-            encode(&signer.key, signer.peers(switch), 0, Numbered::default(), records)
+            heard(&by_switch(listening), now_ns).iter().map(SwitchHeard::to_wire).collect();
+        let packet = |(switch, node): Asker, records: &[sb_switch_heard]| {
+            encode(&signer.key, signer.of(node).peers(switch), 0, Numbered::default(), records)
                 .map(|packet| (switch, packet))
         };
-        let to = |(switch, _): &(IpAddr, sb_listening_switch)| {
-            records.chunks(sb_switch_heard::MAX).filter_map(|part| packet(*switch, part)).collect::<Vec<_>>()
+        let to = |to: &Listening| {
+            let parts = records.chunks(sb_switch_heard::MAX);
+            parts.filter_map(|part| packet(to.asker, part)).collect::<Vec<_>>()
         };
-        switches.iter().flat_map(to).collect()
+        listening.iter().flat_map(to).collect()
     }
 }
 
@@ -80,8 +83,12 @@ mod tests {
     }
 
     fn told(relay: &mut Relay, now: Instant, switches: &[(IpAddr, sb_listening_switch)]) -> Vec<(u8, usize)> {
-        let signer = Signer { key: KEY, node: [192, 0, 2, 21].into(), clock: Default::default() };
-        let packets = relay.packets((now, NOW_NS), &signer, switches);
+        let node = IpAddr::from([192, 0, 2, 21]).into();
+        let signer = Signer { key: KEY, node, clock: Default::default() };
+        let listening =
+            |(switch, said): &(IpAddr, sb_listening_switch)| Listening { asker: (*switch, 0), said: *said };
+        let listening: Vec<Listening> = switches.iter().map(listening).collect();
+        let packets = relay.packets((now, NOW_NS), &signer, &listening);
         let read = |(switch, packet): (IpAddr, Vec<u8>)| {
             let inner = &packet[OVERHEAD_V4..];
             let view = TcpView::parse(inner).unwrap();

@@ -22,10 +22,11 @@ pub(crate) type Event = (Level, String);
 /// What was true at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// States of the listeners, by pool and VIP.
-    servers: HashMap<(String, Option<SocketAddr>), String>,
+    /// States of the listeners, by node, pool and VIP.
+    servers: HashMap<(String, String, Option<SocketAddr>), String>,
     switches: BTreeSet<IpAddr>,
-    drained: bool,
+    /// Names of the nodes that have drained.
+    drained: BTreeSet<String>,
     drops: FirstMoves,
     /// When the counters were read last.
     counted: Option<Instant>,
@@ -40,18 +41,21 @@ impl Watch {
         listeners: impl IntoIterator<Item = (ListenerStatus, Option<String>)>,
     ) -> Vec<Event> {
         let event = |(listener, error): (ListenerStatus, Option<String>)| {
-            let at = (listener.pool.clone(), listener.address);
+            let at = (listener.node.clone(), listener.pool.clone(), listener.address);
             let before = self.servers.insert(at, listener.state.to_string());
             let is_ready = listener.is_ready();
             if before.as_ref().map_or(is_ready, |before| *before == listener.state) {
                 return None;
             }
-            let ListenerStatus { pool, state, .. } = listener;
+            let ListenerStatus { node, pool, state, .. } = listener;
             let address = listener.address.map_or(String::new(), |address| format!(" at {address}"));
             let why = error.map_or(String::new(), |error| format!(": {error}"));
             Some(match is_ready {
-                true => (Level::Info, format!("the server of pool {pool}{address} is back")),
-                false => (Level::Warn, format!("pool {pool}{address} gets no requests here: {state}{why}")),
+                true => (Level::Info, format!("node {node}: the server of pool {pool}{address} is back")),
+                false => (
+                    Level::Warn,
+                    format!("node {node}: pool {pool}{address} gets no requests here: {state}{why}"),
+                ),
             })
         };
         listeners.into_iter().filter_map(event).collect()
@@ -69,12 +73,14 @@ impl Watch {
         gone.chain(new).collect()
     }
 
-    /// The end of a drain.
-    pub(crate) fn drain(&mut self, is_draining: bool, flows: u32) -> Option<Event> {
-        let is_drained = is_draining && (flows == 0 || self.drained);
-        let has_ended = is_drained && !self.drained;
-        self.drained = is_drained;
-        has_ended.then(|| (Level::Info, "drained: this node has no flows".to_owned()))
+    /// The end of a node's drain.
+    pub(crate) fn drain(&mut self, node: &str, is_draining: bool, flows: u32) -> Option<Event> {
+        if !is_draining {
+            self.drained.remove(node);
+            return None;
+        }
+        let has_ended = flows == 0 && self.drained.insert(node.to_owned());
+        has_ended.then(|| (Level::Info, format!("drained: node {node} has no flows")))
     }
 
     /// What `look` says of the certificates, once a day.
@@ -124,7 +130,8 @@ mod tests {
 
     fn listener(state: &'static str) -> ListenerStatus {
         let address = Some(([192, 0, 2, 100], 80).into());
-        ListenerStatus { pool: "web".to_owned(), address, state: state.into(), ..ListenerStatus::default() }
+        let (node, pool) = ("n1".to_owned(), "web".to_owned());
+        ListenerStatus { node, pool, address, state: state.into(), ..ListenerStatus::default() }
     }
 
     #[test]
@@ -132,17 +139,17 @@ mod tests {
         let mut watch = Watch::default();
         let mut look = |state| watch.servers([(listener(state), Some("why".to_owned()))]);
         assert_eq!(look("ready"), []);
-        let gone = "pool web at 192.0.2.100:80 gets no requests here: nobody listens: why";
+        let gone = "node n1: pool web at 192.0.2.100:80 gets no requests here: nobody listens: why";
         assert_eq!(look("nobody listens"), [(Level::Warn, gone.to_owned())]);
         assert_eq!(look("nobody listens"), []);
-        let back = "the server of pool web at 192.0.2.100:80 is back";
+        let back = "node n1: the server of pool web at 192.0.2.100:80 is back";
         assert_eq!(look("ready"), [(Level::Info, back.to_owned())]);
     }
 
     #[test]
     fn a_server_that_was_never_there_is_news() {
         let events = Watch::default().servers([(listener("nobody listens"), None)]);
-        let missing = "pool web at 192.0.2.100:80 gets no requests here: nobody listens";
+        let missing = "node n1: pool web at 192.0.2.100:80 gets no requests here: nobody listens";
         assert_eq!(events, [(Level::Warn, missing.to_owned())]);
     }
 
@@ -176,7 +183,7 @@ mod tests {
     fn a_drain_ends_once() {
         let mut watch = Watch::default();
         let ends = [(false, 0), (true, 3), (true, 0), (true, 0), (false, 0), (true, 0)];
-        let ends = ends.map(|(is_draining, flows)| watch.drain(is_draining, flows).is_some());
+        let ends = ends.map(|(is_draining, flows)| watch.drain("n1", is_draining, flows).is_some());
         assert_eq!(ends, [false, false, true, false, false, true]);
     }
 

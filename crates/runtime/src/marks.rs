@@ -1,4 +1,4 @@
-//! What commands have changed on this machine: its switch is withdrawn, or its node drained.
+//! What commands have changed on this machine: its switch is withdrawn, or nodes are drained.
 //!
 //! A file rather than a state of the process, so that it holds while the process is restarted, as in an upgrade, and
 //! after a crash. The next boot removes it, with everything else in `/run`.
@@ -17,15 +17,12 @@ use crate::netns_cookie;
 pub enum Mark {
     /// The switch is to get no packets (`switchback drain --self`).
     Withdrawn,
-    /// The node is to get no flows (`switchback drain`).
-    Drained,
 }
 
 impl Mark {
     fn path(self) -> Result<PathBuf> {
         path(match self {
             Mark::Withdrawn => "withdrawn",
-            Mark::Drained => "drained",
         })
     }
 }
@@ -43,6 +40,35 @@ pub fn set(mark: Mark, on: bool) -> Result<bool> {
     match changed {
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Ok(false),
         changed => changed.map(|()| true).doing(|| format!("change {}", path.display())),
+    }
+}
+
+/// Name of the file with the names of drained nodes, one in each line.
+const DRAINED: &str = "drained";
+
+/// Whether a node of this machine is to get no flows (`switchback drain`).
+pub fn is_drained(node: &str) -> Result<bool> {
+    let path = path(DRAINED)?;
+    match fs::read_to_string(&path) {
+        // Of a version by which a machine was one node.
+        Ok(names) if names.is_empty() => Ok(true),
+        Ok(names) => Ok(names.lines().any(|name| name == node)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).doing(|| format!("read {}", path.display())),
+    }
+}
+
+/// Writes which nodes of this machine are to get no flows.
+pub fn set_drained<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let path = path(DRAINED)?;
+    let lines: String = nodes.into_iter().map(|name| format!("{name}\n")).collect();
+    let written = match lines.is_empty() {
+        true => fs::remove_file(&path),
+        false => make_directory().and_then(|()| fs::write(&path, lines)),
+    };
+    match written {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        written => written.doing(|| format!("change {}", path.display())),
     }
 }
 

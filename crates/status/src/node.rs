@@ -11,7 +11,7 @@ use switchback_runtime::events::Event;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Node name in the configuration.
+    /// Name in the configuration, of one of its nodes if there are several.
     pub name: String,
     /// Version of its program.
     pub version: String,
@@ -29,10 +29,12 @@ pub struct NodeStatus {
     pub switches: Vec<IpAddr>,
     /// Newest version of handoff packets that each of them knows.
     pub switch_versions: Vec<u32>,
-    /// Flows that the node has, or is adopting.
+    /// Flows that its nodes have, or are adopting.
     pub flows: u64,
-    /// Whether the node drains.
+    /// Whether all of its nodes drain.
     pub draining: bool,
+    /// The nodes of its machine.
+    pub nodes: Vec<MemberStatus>,
     /// Whether handshakes may be replayed for listeners to which the kernel gives no connections.
     pub replays: bool,
     /// Requests whose responses are not complete.
@@ -59,10 +61,28 @@ pub struct NodeStatus {
     pub events: Vec<Event>,
 }
 
+/// A node among those of one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberStatus {
+    /// Name in the configuration.
+    pub name: String,
+    /// Whether it drains.
+    pub draining: bool,
+    /// Flows that it has.
+    pub flows: u32,
+    /// Requests whose responses are not complete.
+    pub in_flight: u32,
+    /// Mean time to first byte in the last period, in microseconds; None if no response began in it.
+    pub first_byte_us: Option<u64>,
+}
+
 /// A listener at a VIP, for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListenerStatus {
+    /// Name of the node.
+    pub node: String,
     /// Name of the pool.
     pub pool: String,
     /// The VIP.
@@ -150,6 +170,8 @@ pub struct ResumeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HealthStatus {
+    /// Name of the node.
+    pub node: String,
     /// Name of the pool.
     pub pool: String,
     /// Address of the server.

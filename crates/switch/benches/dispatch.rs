@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use criterion::Criterion;
-use switchback_config::{Cluster, ClusterKey, PolicyKind};
+use switchback_config::{Cluster, ClusterKey, Node, PolicyKind};
 use switchback_flow::entry::Entry;
 use switchback_http::{Limits, Progress, parse_head};
 use switchback_policy::Ask;
@@ -20,7 +20,7 @@ use switchback_switch::dispatch::{Dispatcher, Moment};
 use switchback_switch::plan::{LocalMachine, NodeId, Plan};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{
-    Seq, address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
+    NodeAddress, Seq, address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
 };
 
 const NODES: usize = 100;
@@ -74,8 +74,8 @@ fn cluster(policy: PolicyKind, persistence: &str) -> Cluster {
 }
 
 fn plan(cluster: &Cluster) -> Plan {
-    let addresses = cluster.nodes.iter().map(|node| node.address);
-    let ids: HashMap<IpAddr, NodeId> = addresses.zip((0..).map(NodeId)).collect();
+    let addresses = cluster.nodes.iter().map(Node::handoff_address);
+    let ids: HashMap<NodeAddress, NodeId> = addresses.zip((0..).map(NodeId)).collect();
     let mut plan = Plan::new(cluster, sb_key::default(), ids, LocalMachine::default(), Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("198.51.100.200".parse().expect("an address"));

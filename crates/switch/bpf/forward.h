@@ -43,8 +43,8 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         struct sb_handover *said = &option->payload.handover;
         __u64 epoch = sb_epoch(node->clock), tag;
 
-        sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len, epoch,
-                      p->l3_len == sizeof(struct iphdr));
+        sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len,
+                      sb_vni_of(epoch, node->address.number), p->l3_len == sizeof(struct iphdr));
         option->op = p->handoff_op;
         option->flags = p->handoff_flags;
         option->reason = SB_REASON_NONE;
@@ -62,9 +62,9 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         said->boundary = bpf_htons(p->handoff_boundary);
         said->queue_share = 0;
         said->reserved = 0;
-        sb_copy_v6(input->node, node->address);
+        sb_copy_v6(input->node, node->address.machine);
         sb_copy_v6(input->switch_address, node->source);
-        input->epoch = bpf_cpu_to_be64(epoch);
+        input->epoch = sb_tagged_epoch(epoch, node->address.number);
         input->flow = p->flow;
         input->seq = bpf_htonl(p->seq);
         input->ack = bpf_htonl(p->ack);
@@ -101,7 +101,7 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
                 __builtin_memcpy(eth->h_dest, node->next_hop, ETH_ALEN);
                 __builtin_memcpy(eth->h_source, node->our_mac, ETH_ALEN);
         }
-        sb_write_outer(data, node->source, node->address, p->traffic_class,
+        sb_write_outer(data, node->source, node->address.machine, p->traffic_class,
                        sizeof(struct sb_shim) + p->ip_len, outer_len == sizeof(struct iphdr));
         write_shim(data + sizeof(*eth) + outer_len, input, p, entry, node, s);
         count(SB_SWITCH_FORWARDED);
@@ -123,7 +123,7 @@ static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const 
         __u32 index = entry->node;
         struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
 
-        if (!node || is_unset(node->address))
+        if (!node || is_unset(node->address.machine))
                 return drop(SB_SWITCH_DROP_NO_NODE);
         /*
          * A router sends its ICMP error again; a client has to wait for its data, so that is left to user
@@ -140,7 +140,7 @@ static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const 
 
                 return to_l7(ctx, &parts, SB_SWITCH_FORWARDED_SLOWLY);
         }
-        if (sb_is_v4(node->address))
+        if (sb_is_v4(node->address.machine))
                 return encapsulate(ctx, p, entry, node, s, sizeof(struct iphdr));
         return encapsulate(ctx, p, entry, node, s, sizeof(struct ipv6hdr));
 }

@@ -26,7 +26,7 @@ struct record_parts {
         const struct sb_flow *flow;
         const struct sb_flow_entry *entry;
         const struct sb_option *option;
-        const __u8 *node;
+        const struct sb_node_address *node;
         __u32 kind;
         __u32 start; /* offset of the IP packet in the frame */
         __u32 len;
@@ -72,7 +72,7 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
         if (parts->option)
                 record->option = *parts->option;
         if (parts->node)
-                sb_copy_v6(record->node, parts->node);
+                record->node = *parts->node;
         if (sb_xdp_load_some(ctx, parts->start, record + 1, len, size)) {
                 bpf_ringbuf_discard(record, 0);
                 count(SB_SWITCH_DROP_MALFORMED);

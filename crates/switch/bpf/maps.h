@@ -107,11 +107,11 @@ struct {
         __type(value, struct sb_node);
 } nodes SEC(".maps");
 
-/* Index of each node in `nodes`, by its address. */
+/* Index of each node in `nodes`. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);
-        __type(key, __u8[16]);
+        __type(key, struct sb_node_address);
         __type(value, __u32);
 } node_ids SEC(".maps");
 

@@ -21,8 +21,8 @@
  * Epoch in which a node has sent the packet, by the node's clock. Less than zero if that is not now, or no
  * node of the configuration has sent it.
  */
-static __noinline int read_epoch(const __u8 address[16], const struct sb_option *option, __be32 vni,
-                                 __u64 *epoch)
+static __noinline int read_epoch(const struct sb_node_address *address, const struct sb_option *option,
+                                 __be32 vni, __u64 *epoch)
 {
         struct sb_node *node;
         __u32 *id;
@@ -63,6 +63,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         const struct sb_option *option;
         struct sb_tag_input *input;
         struct sb_flow_entry *entry;
+        struct sb_node_address sender __attribute__((aligned(8))) = {};
         struct packet inner = {};
         __be16 protocol;
         __be32 vni;
@@ -87,11 +88,13 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         input = sb_new_tag_input();
         if (!input)
                 return drop(SB_SWITCH_DROP_TAG);
-        if (read_epoch(outer->flow.client, option, vni, &epoch))
+        sb_copy_v6(sender.machine, outer->flow.client);
+        sender.number = sb_number_of(vni);
+        if (read_epoch(&sender, option, vni, &epoch))
                 return drop(SB_SWITCH_DROP_EPOCH);
-        sb_copy_v6(input->node, outer->flow.client);
+        sb_copy_v6(input->node, sender.machine);
         sb_copy_v6(input->switch_address, outer->flow.vip);
-        input->epoch = bpf_cpu_to_be64(epoch);
+        input->epoch = sb_tagged_epoch(epoch, sender.number);
         input->flow = inner.flow;
         input->seq = bpf_htonl(inner.seq);
         input->ack = bpf_htonl(inner.ack);
@@ -111,7 +114,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         }
         parts.flow = &inner.flow;
         parts.option = option;
-        parts.node = outer->flow.client;
+        parts.node = &sender;
         parts.start = inner.start;
         parts.len = inner.ip_len;
         return to_l7(ctx, &parts, SB_SWITCH_HANDOFF_RECEIVED);

@@ -1,6 +1,6 @@
 //! Runs the dispatcher: passes it records and the time, writes its output to maps and sockets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -112,14 +112,14 @@ impl<'a> Driver<'a> {
         program: &Program,
     ) -> Result<Driver<'a>> {
         let known: HashMap<NodeId, sb_node> = program.nodes().into_iter().collect();
-        let places = known.iter().map(|(id, node)| (*id, address_from(node.address)));
+        let places = known.iter().map(|(id, node)| (*id, NodeAddress::from_wire(node.address)));
         let ids = new_ids(&NodeIds::restore(places), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
         let place = LocalMachine { zone, node: here };
         let mut plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
         let (started, booted) = (Instant::now(), Duration::from_nanos(monotonic_ns()));
         for node in known.values().filter(|node| node.clock != 0) {
-            if let Some(node_at) = plan.node_at(address_from(node.address)) {
+            if let Some(node_at) = plan.node_at(NodeAddress::from_wire(node.address)) {
                 plan.restore_clock(node_at, NodeClock::from_ahead(node.clock).since(booted));
             }
         }
@@ -292,7 +292,7 @@ impl<'a> Driver<'a> {
     /// The records in a packet from a node.
     fn records<R: Record>(&self, record: &sb_record, packet: &[u8]) -> Option<(NodeId, Numbered, Vec<R>)> {
         let view = TcpView::parse(packet)?;
-        let node = self.dispatcher.seen().node_at(address_from(record.node))?;
+        let node = self.dispatcher.seen().node_at(NodeAddress::from_wire(record.node))?;
         let (numbered, records) = records::read(&packet[view.data..view.end], &self.keys.accepted())?;
         Some((node, numbered, records))
     }
@@ -484,34 +484,48 @@ impl<'a> Driver<'a> {
     /// Looks up the route to every node and updates program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
         let sends_otherwise = self.look_at_interfaces(program)?;
-        let current: Vec<(IpAddr, NodeId)> =
+        let current: Vec<(NodeAddress, NodeId)> =
             self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
         let here = self.here_at();
+        let mut machines: Vec<IpAddr> = current.iter().map(|(address, _)| address.machine).collect();
+        machines.sort_unstable();
+        machines.dedup();
+        machines.retain(|machine| Some(*machine) != here);
+        let mut changed = HashSet::new();
+        for machine in machines {
+            let route = nexthop::route(&mut self.netlink, machine);
+            let route = route.doing(|| format!("ask for the route to {machine}"))?;
+            // Keeps the kernel's neighbour entry fresh, because packets forwarded by XDP do not use it.
+            if let Some(socket) = self.nudge_sockets.get(&machine.is_ipv6()) {
+                let _ = socket.send_to(&[], (machine, SB_GENEVE_PORT as u16));
+            }
+            if self.routes.get(&machine).copied() != route {
+                changed.insert(machine);
+            }
+            match route {
+                Some(route) => self.routes.insert(machine, route),
+                None => self.routes.remove(&machine),
+            };
+        }
         for (address, id) in current {
-            if Some(address) == here {
+            if Some(address.machine) == here {
                 self.set_here(program, id, address)?;
                 continue;
             }
-            let route = nexthop::route(&mut self.netlink, address);
-            let route = route.doing(|| format!("ask for the route to {address}"))?;
-            // Keeps the kernel's neighbour entry fresh, because packets forwarded by XDP do not use it.
-            if let Some(socket) = self.nudge_sockets.get(&address.is_ipv6()) {
-                let _ = socket.send_to(&[], (address, SB_GENEVE_PORT as u16));
-            }
-            let is_known = route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO;
+            let is_known = self.written_nodes.get(&id).is_some_and(|node| node.address == address.to_wire())
+                && !changed.contains(&address.machine)
+                && self.ticked != Duration::ZERO;
             if is_known && !sends_otherwise {
                 continue;
             }
-            let mut node = sb_node { address: address_bytes(address), ..Default::default() };
+            let route = self.routes.get(&address.machine).copied();
+            let mut node = sb_node { address: address.to_wire(), ..Default::default() };
             if let Some(route) = route {
                 node.source = address_bytes(route.source);
                 if let (Some((theirs, ours)), Some(ways)) = (route.macs, self.ways.get(&route.ifindex)) {
                     (node.ifindex, node.ways) = (route.ifindex, ways.0);
                     (node.next_hop, node.our_mac) = (theirs, ours);
                 }
-                self.routes.insert(address, route);
-            } else {
-                self.routes.remove(&address);
             }
             node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
             node.clock = self.clock_of(id);
@@ -525,24 +539,24 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Address of the local node.
+    /// Address of the nodes of this machine.
     fn here_at(&self) -> Option<IpAddr> {
         let is_here = |name: &str| self.here.as_deref() == Some(name);
         self.cluster.nodes.iter().find(|node| is_here(&node.name)).map(|node| node.address)
     }
 
-    /// The entry of the local node, which needs no route.
-    fn set_here(&mut self, program: &Program, id: NodeId, address: IpAddr) -> Result<()> {
-        let bytes = address_bytes(address);
+    /// The entry of a local node, which needs no route.
+    fn set_here(&mut self, program: &Program, id: NodeId, address: NodeAddress) -> Result<()> {
+        let source = address_bytes(address.machine);
         let ifindex = program.attached.first().map_or(0, |attached| attached.ifindex);
         let dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
         let clock = self.clock_of(id);
-        let node =
-            sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, clock, ..Default::default() };
+        let address = address.to_wire();
+        let node = sb_node { address, source, ifindex, here: 1, dead, clock, ..Default::default() };
         program.set_node(id, &node)?;
         self.written_nodes.insert(id, node);
         if let Some(planned) = self.dispatcher.plan().node_mut(id) {
-            planned.source = Some(address);
+            planned.source = Some(address_from(source));
         }
         Ok(())
     }
@@ -665,8 +679,8 @@ impl<'a> Driver<'a> {
 
     fn node_view(&self, node: &Node, conditions: &[Vec<Conditions>]) -> NodeView {
         let (now, plan) = (self.now(), self.dispatcher.seen());
-        let id = self.ids.all()[&node.address];
-        let here = self.here.as_ref() == Some(&node.name);
+        let id = self.ids.all()[&node.handoff_address()];
+        let here = self.here_at() == Some(node.address);
         let route = self.routes.get(&node.address);
         let listeners = conditions.get(id.index()).into_iter().flatten();
         let listeners = listeners.map(|(pool, vip, condition, queue)| ListenerView {
@@ -701,9 +715,8 @@ impl<'a> Driver<'a> {
 
     /// Adds what the program and the dispatcher have counted.
     fn with_counts(&self, node: NodeView) -> NodeView {
-        let Some(id) = node.address.and_then(|address| self.ids.all().get(&address).copied()) else {
-            return node;
-        };
+        let Some(of) = self.cluster.nodes.iter().find(|of| of.name == node.name) else { return node };
+        let id = self.ids.all()[&of.handoff_address()];
         let counts = self.dispatcher.stats.nodes.get(id.index()).cloned().unwrap_or_default();
         NodeView {
             requests: counts.requests + self.program().express_by_node(id),
@@ -753,7 +766,7 @@ impl<'a> Driver<'a> {
 }
 
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
-    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    let addresses: Vec<NodeAddress> = cluster.nodes.iter().map(Node::handoff_address).collect();
     old.with(&addresses, NODES)
         .ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
 }

@@ -13,7 +13,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{Peers, source_port};
 use switchback_wire::message::Order;
 use switchback_wire::report::{Condition, Report, pool_id};
-use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
+use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, NodeState};
 use crate::sessions::{RequestSession, Sessions};
@@ -28,8 +28,8 @@ pub use switchback_flow::NodeId;
 pub struct PlanNode {
     /// Name in the configuration.
     pub name: String,
-    /// Destination of handoff packets.
-    pub address: IpAddr,
+    /// What handoff packets know it by.
+    pub address: NodeAddress,
     /// Our source address towards the node; None without a route.
     pub source: Option<IpAddr>,
     /// The node's clock relative to ours; None until the node has sent it.
@@ -170,7 +170,7 @@ pub struct Plan {
     tickets: Tickets,
     /// Ids of the nodes in the configuration's order.
     node_ids: Vec<NodeId>,
-    ids: HashMap<IpAddr, NodeId>,
+    ids: HashMap<NodeAddress, NodeId>,
     /// Time without a report after which a node is suspect.
     patience: Duration,
     /// Time without a report after which a node counts as dead.
@@ -184,20 +184,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `ids` maps node addresses to ids.
+    /// `ids` maps nodes to ids.
     pub fn new(
         cluster: &Cluster,
         key: sb_key,
-        ids: HashMap<IpAddr, NodeId>,
+        ids: HashMap<NodeAddress, NodeId>,
         place: LocalMachine<'_>,
         now: Duration,
     ) -> Self {
         let len = ids.values().max().map_or(0, |max| max.index() + 1);
         let mut nodes = vec![None; len];
         for node in &cluster.nodes {
-            nodes[ids[&node.address].index()] = Some(PlanNode {
+            nodes[ids[&node.handoff_address()].index()] = Some(PlanNode {
                 name: node.name.clone(),
-                address: node.address,
+                address: node.handoff_address(),
                 source: None,
                 clock: None,
                 challenge: None,
@@ -215,7 +215,9 @@ impl Plan {
                 Action::Redirect(_) => Vec::new(),
             }) {
                 group_at.entry((pool, vip)).or_insert_with(|| {
-                    groups.push(Group::new(cluster, pool, place, |index| ids[&cluster.nodes[index].address]));
+                    groups.push(Group::new(cluster, pool, place, |index| {
+                        ids[&cluster.nodes[index].handoff_address()]
+                    }));
                     groups.len() - 1
                 });
             }
@@ -242,7 +244,7 @@ impl Plan {
             group_at,
             vips: vips.collect(),
             tickets: Tickets::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str())),
-            node_ids: cluster.nodes.iter().map(|node| ids[&node.address]).collect(),
+            node_ids: cluster.nodes.iter().map(|node| ids[&node.handoff_address()]).collect(),
             ids,
             patience: cluster.reports.interval * cluster.reports.suspect_after,
             longest_patience: cluster.reports.interval * cluster.reports.dead_after,
@@ -305,8 +307,8 @@ impl Plan {
     }
 
     /// The node with an address.
-    pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
-        self.ids.get(&address).copied()
+    pub fn node_at(&self, address: impl Into<NodeAddress>) -> Option<NodeId> {
+        self.ids.get(&address.into()).copied()
     }
 
     /// The node whose name has this FNV-1a hash.
@@ -331,7 +333,8 @@ impl Plan {
     pub fn keeper(&self, flow: &sb_flow, now: Duration) -> Option<NodeId> {
         let mut nodes = self.nodes_of(flow.vip());
         nodes.retain(|node| !self.is_dead(*node, now));
-        let is_here = |id: &NodeId| self.node(*id).is_some_and(|node| node.source == Some(node.address));
+        let is_here =
+            |id: &NodeId| self.node(*id).is_some_and(|node| node.source == Some(node.address.machine));
         if !nodes.iter().all(is_here) {
             nodes.retain(|node| !is_here(node));
         }

@@ -273,12 +273,12 @@ impl Program {
         let entries = map.keys().filter_map(|key| {
             let id = NodeId(u32::from_ne_bytes(key.as_slice().try_into().ok()?));
             let node: sb_node = read_from(&map.lookup(&key, MapFlags::ANY).ok()??)?;
-            (node.address != [0; 16]).then_some((id, node))
+            (node.address.machine != [0; 16]).then_some((id, node))
         });
         entries.collect()
     }
 
-    /// Sets a node entry. If the index belonged to another address, messages from that address are refused from now on.
+    /// Sets a node entry. If the index belonged to another node, messages from that node are refused from now on.
     pub fn set_node(&self, id: NodeId, node: &sb_node) -> Result<()> {
         let (nodes, ids) = (&self.skel.maps.nodes, &self.skel.maps.node_ids);
         let key = id.0.to_ne_bytes();
@@ -287,10 +287,10 @@ impl Program {
             before.filter(|before: &sb_node| before.address != node.address)
         {
             // Usually there was no entry.
-            let _ = ids.delete(&address);
+            let _ = ids.delete(bytes_of(&address));
         }
         let set = nodes.update(&key, bytes_of(node), MapFlags::ANY);
-        let set = set.and_then(|()| ids.update(&node.address, &key, MapFlags::ANY));
+        let set = set.and_then(|()| ids.update(bytes_of(&node.address), &key, MapFlags::ANY));
         set.doing(|| format!("set node {id}"))
     }
 

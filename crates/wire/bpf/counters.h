@@ -59,6 +59,7 @@
         X(HELLO, "switches that asked for reports")                                                          \
         X(SYNCED, "switches told the time")                                                                  \
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
+        X(REFUSED_NO_NODE, "adoptions refused: for a node that this machine does not know")                  \
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
         X(WITHHELD, "acknowledgments of requests without a response, and early FINs, kept back")             \

@@ -36,6 +36,14 @@
 #define SB_EPOCH_SHIFT 12
 
 /*
+ * Several nodes of one machine share its address. A packet between a switch and a node has the node's number there
+ * (docs/decisions/0054) in the first two bytes of the VNI, and under its tag. It is at least SB_NUMBER_MIN, or 0
+ * for a node whose server listens at the VIPs. Only of these nodes a packet can have two candidates: if the first byte
+ * is 0, the second one is no number.
+ */
+#define SB_NUMBER_MIN 0x100
+
+/*
  * Comments from here on have a form that crates/wire/generate reads, for the tables in docs/wire-format.md:
  * one before each enumerator, flag and field. A comment "From A to B." holds for the operations behind it.
  * "Inner packet: " begins the part about the packet in the tunnel. In flags and reasons the operations that
@@ -745,7 +753,10 @@ struct sb_tag_input {
         __u8 node[16];
         /* Address of the switch, the other one of the outer header; zeroes between node and client. */
         __u8 switch_address[16];
-        /* Epoch of the node; 0 in SYNC and SYNCED, and between node and client. */
+        /*
+         * Epoch of the node, 0 in SYNC and SYNCED, with the node's number added (XOR) to its first two bytes; 0
+         * between node and client.
+         */
         __be64 epoch;
         /*
          * Flow: the client's address, the VIP, the client's port, the VIP's port (16, 16, 2 and 2 bytes).

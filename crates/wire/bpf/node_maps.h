@@ -13,16 +13,16 @@
 #include "handoff.h"
 
 struct sb_node_settings {
-        __u8 address[16]; /* of the node, under every tag */
+        __u8 address[16]; /* of the machine's nodes, under every tag */
         struct sb_key sign;
         struct sb_key accept;
         __u64 netns_cookie; /* of the network namespace whose sockets count */
         __u64 clock;        /* random start of the node's clock */
         __be32 arp_sender;  /* IPv4 address of the interface; 0: none */
-        __u32 draining;     /* adopts no flows */
         __u32 is_switch;    /* this machine is a switch, too */
         __u32 ifindex;      /* of the interface for handoff packets */
         __u32 hidden;       /* answers switches only */
+        __u32 reserved;
         __be16
             resume_port; /* of the agent's listeners at 127.0.0.1 and ::1 for flows that are resumed here; 0: none */
         __u8 repeats;       /* long responses get fingerprints */
@@ -37,7 +37,22 @@ enum sb_adoption {
         SB_ADOPTION_REPLAY = 2, /* a handshake makes the socket, and numbers are translated */
 };
 
-/* Where the listener of a VIP is. */
+/* Nodes that a machine can have. */
+#define SB_NODES_HERE 256
+
+/* A node of this machine. The key is its number. */
+struct sb_node_here {
+        __u32 draining; /* adopts no flows */
+};
+
+/* A listener that is not at its VIP. */
+struct sb_listener {
+        struct sb_endpoint vip;
+        __u16 node; /* number of the node */
+        __u16 reserved;
+};
+
+/* Where it is. */
 struct sb_server {
         struct sb_endpoint at;
         __u32 ifindex; /* of the interface behind which it is; 0: on this machine */
@@ -53,9 +68,9 @@ struct sb_server {
  */
 #define SB_SKB_MARK_SWITCH 0x5b000010
 
-/* Sums for REPORT on each CPU. Only the sum over all CPUs has a meaning. */
+/* Sums for REPORT on each CPU, of a node. Only the sum over all CPUs has a meaning. */
 struct sb_load {
-        __u64 requests;    /* given to this node, on flows whose responses are followed */
+        __u64 requests;    /* given to the node, on flows whose responses are followed */
         __u64 responses;   /* of these requests, answered completely */
         __u64 abandoned;   /* of these requests, never to be answered: the flow is gone */
         __u64 flows;       /* adopted */
@@ -64,7 +79,14 @@ struct sb_load {
         __u64 waited_us;   /* sum of times to first byte, in microseconds */
 };
 
-/* A switch that wants reports. The key is its address. */
+/* A switch that wants reports of a node of this machine. */
+struct sb_asking {
+        __u8 switch_address[16];
+        __u32 node; /* number of the node */
+        __u32 reserved;
+};
+
+/* What it has said last. */
 struct sb_listening_switch {
         __u64 heard_ns; /* of its last HELLO, by bpf_ktime_get_ns() */
         __u32 epoch;    /* `epoch` and `number` acknowledge FACTS of this agent */
@@ -73,7 +95,7 @@ struct sb_listening_switch {
         __u32 newest; /* version of the format that it knows */
         __u32 list;   /* epoch of the list of flows that it wants; 0: none */
         __u32 listed; /* number of the last FLOWS of that list that it has taken */
-        __u32 order;  /* number of its order to this node; 0: none */
+        __u32 order;  /* number of its order to the node; 0: none */
         __u32 drain;  /* the order is to drain */
         struct sb_switch_self own;
 };
@@ -110,12 +132,19 @@ enum sb_session_mode {
 #define SB_CODE_LEN       8    /* bytes that are rewritten: keyword, code of the pool, code of the node */
 #define SB_SET_COOKIE_MAX 256  /* bytes of an inserted header line */
 
-/* Sessions of a pool. The key is the pool's code with a zero behind it. */
+/* A pool as a node of this machine knows it. */
+struct sb_pool_here {
+        __u8 code[4]; /* with a zero behind it */
+        __u16 node;   /* number of the node */
+        __u16 reserved;
+};
+
+/* Its sessions. */
 struct sb_persistence {
         __u8 mode;                    /* enum sb_session_mode */
         __u8 name_len;                /* SB_SESSION_REWRITE */
         __u16 line_len;               /* SB_SESSION_INSERT */
-        __u8 code[SB_CODE_LEN];       /* keyword, pool and this node, under the current key */
+        __u8 code[SB_CODE_LEN];       /* keyword, pool and node, under the current key */
         __u8 name[SB_NAME_MAX];       /* of the server's cookie */
         __u8 line[SB_SET_COOKIE_MAX]; /* header line with its end */
 };
@@ -197,7 +226,7 @@ struct sb_away {
         __u32 clock;      /* its last TSval, less the milliseconds of CLOCK_MONOTONIC then */
         __u32 client_end; /* behind the client's FIN */
         __u8 ended;       /* SB_AWAY_* */
-        __u8 reserved[7];
+        __u8 reserved[3];
 };
 
 #define SB_AWAY_CLIENT_FIN 1
@@ -245,6 +274,8 @@ struct sb_owned {
         __u32 head_bytes;    /* 0: the head is not over */
         __u32 via;           /* end of the address of the switch that the flow came by last */
         __u32 insure;        /* KiB from which on the response is insurable, and SB_INSURE_*; 0: not known */
+        __u16 node;          /* number of the node of this machine that has it */
+        __u16 reserved;
         struct sb_masquerade masquerade;
         struct sb_away away;
         struct sb_ended ended;
@@ -343,7 +374,7 @@ struct sb_heard_fingerprint {
 
 /* Length of a response, from the node's program to its agent. */
 struct sb_sized {
-        __u8 switch_address[16]; /* of the switch that has asked */
+        struct sb_asking by;
         __u32 bytes;
         __be16 path;
         __u8 reserved[2];
@@ -367,7 +398,7 @@ struct sb_node_clients {
 
 /* A fact, from the node's program to its agent, with the switch that wants it. */
 struct sb_seen {
-        __u8 switch_address[16];
+        struct sb_asking by;
         struct sb_fact fact;
 };
 

@@ -432,9 +432,23 @@ static __always_inline __u64 sb_epoch(__u64 ahead)
         return sb_clock(ahead) >> SB_EPOCH_SHIFT;
 }
 
-static __always_inline __be32 sb_vni_of(__u64 epoch)
+static __always_inline __be32 sb_vni_of(__u64 epoch, __u16 number)
 {
-        return bpf_htonl((__u32)(epoch & 0xff) << 8);
+        return bpf_htonl((__u32)number << 16 | (__u32)(epoch & 0xff) << 8);
+}
+
+/* Number of the node. */
+static __always_inline __u16 sb_number_of(__be32 vni)
+{
+        __u16 number = bpf_ntohl(vni) >> 16;
+
+        return number < SB_NUMBER_MIN ? 0 : number;
+}
+
+/* Epoch and number of a node as they are under a tag. */
+static __always_inline __be64 sb_tagged_epoch(__u64 epoch, __u16 number)
+{
+        return bpf_cpu_to_be64(epoch ^ (__u64)number << 48);
 }
 
 /* Derives the epoch from the VNI. Returns 0 if it is not the present one or next to it. */
@@ -448,7 +462,7 @@ static __always_inline int sb_read_epoch(__be32 vni, __u64 present, __u64 *epoch
 
 /* Writes UDP, Geneve and the header of the option, in front of an IP packet of `inner_len` bytes. */
 static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, __be16 dest, __u32 inner_len,
-                                          __u64 epoch, int v4)
+                                          __be32 vni, int v4)
 {
         shim->source = source;
         shim->dest = dest;
@@ -457,7 +471,7 @@ static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, _
         shim->geneve.ver_opt_len = sizeof(shim->option) / 4;
         shim->geneve.flags = SB_GENEVE_CRITICAL;
         shim->geneve.protocol = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-        shim->geneve.vni = sb_vni_of(epoch);
+        shim->geneve.vni = vni;
         shim->option.opt_class = bpf_htons(SB_OPTION_CLASS);
         shim->option.type = SB_OPTION_TYPE;
         shim->option.length = (sizeof(shim->option) - 4) / 4;

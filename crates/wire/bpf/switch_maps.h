@@ -103,15 +103,23 @@ struct sb_flow_entry {
 #define SB_SENDS_TX       1 /* XDP_TX */
 #define SB_SENDS_REDIRECT 2
 
+/* What a node is known by. */
+struct sb_node_address {
+        __u8 machine[16];
+        __u16 number; /* on that machine */
+        __u16 reserved;
+};
+
 struct sb_node {
-        __u8 address[16]; /* of handoff packets; zero: no such node */
-        __u8 source[16];  /* of the switch, towards the node */
-        __u32 ifindex;    /* of the next hop; 0: not resolved, user space sends */
+        struct sb_node_address address; /* of handoff packets; zero: no such node */
+        __u8 source[16];                /* of the switch, towards the node */
+        __u32 ifindex;                  /* of the next hop; 0: not resolved, user space sends */
         __u8 next_hop[6];
         __u8 our_mac[6];
-        __u32 dead;  /* silent for so long that data of its flows goes to the L7 thread */
-        __u16 here;  /* on this machine: packets go to this machine's kernel */
-        __u16 ways;  /* SB_SENDS_*, of the interface */
+        __u16 dead; /* silent for so long that data of its flows goes to the L7 thread */
+        __u16 here; /* on this machine: packets go to this machine's kernel */
+        __u16 ways; /* SB_SENDS_*, of the interface */
+        __u16 reserved[3];
         __u64 clock; /* of the node, ahead of this machine's; 0: unknown */
 };
 
@@ -164,10 +172,9 @@ struct sb_record {
         __u32 kind; /* enum sb_record_kind */
         struct sb_flow flow;
         struct sb_flow_entry entry;
-        struct sb_option option; /* SB_RECORD_HANDOFF */
-        __u8 node[16];           /* SB_RECORD_HANDOFF: the sender */
-        __u32 len;               /* of the IP packet that follows, in bytes */
-        __u32 reserved;
+        struct sb_option option;     /* SB_RECORD_HANDOFF */
+        struct sb_node_address node; /* SB_RECORD_HANDOFF: the sender */
+        __u32 len;                   /* of the IP packet that follows, in bytes */
 };
 
 #endif

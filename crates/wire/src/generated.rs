@@ -9,6 +9,7 @@ pub const SB_TTL: u32 = 64;
 pub const SB_VERSION: u8 = 1;
 pub const SB_CLOCK_SHIFT: u32 = 20;
 pub const SB_EPOCH_SHIFT: u32 = 12;
+pub const SB_NUMBER_MIN: u32 = 256;
 pub const SB_QUEUE_WHOLE: u32 = 100;
 pub const SB_WINDOW: u32 = 64240;
 pub const SB_SYN_WSCALE: u32 = 1;
@@ -70,6 +71,7 @@ pub const SB_OBSERVE_NOTHING: u32 = 0;
 pub const SB_OBSERVE_REQUESTS: u32 = 1;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
+pub const SB_NODES_HERE: u32 = 256;
 pub const SB_VIP_HELD: u32 = 1;
 pub const SB_VIP_SWITCHED: u32 = 2;
 pub const SB_SKB_MARK_SWITCH: u32 = 1526726672;
@@ -538,15 +540,23 @@ pub struct sb_flow_entry {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_node_address {
+    pub machine: [__u8; 16usize],
+    pub number: __u16,
+    pub reserved: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_node {
-    pub address: [__u8; 16usize],
+    pub address: sb_node_address,
     pub source: [__u8; 16usize],
     pub ifindex: __u32,
     pub next_hop: [__u8; 6usize],
     pub our_mac: [__u8; 6usize],
-    pub dead: __u32,
+    pub dead: __u16,
     pub here: __u16,
     pub ways: __u16,
+    pub reserved: [__u16; 3usize],
     pub clock: __u64,
 }
 #[repr(u32)]
@@ -577,9 +587,8 @@ pub struct sb_record {
     pub flow: sb_flow,
     pub entry: sb_flow_entry,
     pub option: sb_option,
-    pub node: [__u8; 16usize],
+    pub node: sb_node_address,
     pub len: __u32,
-    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -595,10 +604,10 @@ pub struct sb_node_settings {
     pub netns_cookie: __u64,
     pub clock: __u64,
     pub arp_sender: __be32,
-    pub draining: __u32,
     pub is_switch: __u32,
     pub ifindex: __u32,
     pub hidden: __u32,
+    pub reserved: __u32,
     pub resume_port: __be16,
     pub repeats: __u8,
     pub adoption: __u8,
@@ -610,6 +619,18 @@ pub enum sb_adoption {
     SB_ADOPTION_AUTO = 0,
     SB_ADOPTION_KERNEL = 1,
     SB_ADOPTION_REPLAY = 2,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_node_here {
+    pub draining: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_listener {
+    pub vip: sb_endpoint,
+    pub node: __u16,
+    pub reserved: __u16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -627,6 +648,13 @@ pub struct sb_load {
     pub ended: __u64,
     pub first_bytes: __u64,
     pub waited_us: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_asking {
+    pub switch_address: [__u8; 16usize],
+    pub node: __u32,
+    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -664,6 +692,13 @@ pub struct sb_adopting {
 pub enum sb_session_mode {
     SB_SESSION_REWRITE = 1,
     SB_SESSION_INSERT = 2,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_pool_here {
+    pub code: [__u8; 4usize],
+    pub node: __u16,
+    pub reserved: __u16,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -745,7 +780,7 @@ pub struct sb_away {
     pub clock: __u32,
     pub client_end: __u32,
     pub ended: __u8,
-    pub reserved: [__u8; 7usize],
+    pub reserved: [__u8; 3usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -789,6 +824,8 @@ pub struct sb_owned {
     pub head_bytes: __u32,
     pub via: __u32,
     pub insure: __u32,
+    pub node: __u16,
+    pub reserved: __u16,
     pub masquerade: sb_masquerade,
     pub away: sb_away,
     pub ended: sb_ended,
@@ -868,7 +905,7 @@ pub struct sb_heard_fingerprint {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_sized {
-    pub switch_address: [__u8; 16usize],
+    pub by: sb_asking,
     pub bytes: __u32,
     pub path: __be16,
     pub reserved: [__u8; 2usize],
@@ -892,7 +929,7 @@ pub struct sb_node_clients {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_seen {
-    pub switch_address: [__u8; 16usize],
+    pub by: sb_asking,
     pub fact: sb_fact,
 }
 #[repr(C)]
@@ -1170,6 +1207,8 @@ pub enum NodeCounter {
     Synced,
     #[doc = "adoptions refused: nobody listens"]
     RefusedNoListener,
+    #[doc = "adoptions refused: for a node that this machine does not know"]
+    RefusedNoNode,
     #[doc = "requests refused: the flow has no socket here"]
     RefusedNoSocket,
     #[doc = "adoptions refused: the kernel would not"]
@@ -1289,7 +1328,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 75] = [
+    pub const ALL: [NodeCounter; 76] = [
         NodeCounter::Adopted,
         NodeCounter::Replayed,
         NodeCounter::Repeated,
@@ -1307,6 +1346,7 @@ impl NodeCounter {
         NodeCounter::Hello,
         NodeCounter::Synced,
         NodeCounter::RefusedNoListener,
+        NodeCounter::RefusedNoNode,
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
         NodeCounter::Withheld,
@@ -1386,6 +1426,7 @@ impl NodeCounter {
             NodeCounter::Hello => "hello",
             NodeCounter::Synced => "synced",
             NodeCounter::RefusedNoListener => "refused_no_listener",
+            NodeCounter::RefusedNoNode => "refused_no_node",
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
             NodeCounter::Withheld => "withheld",
@@ -1466,6 +1507,7 @@ impl NodeCounter {
             NodeCounter::Hello => "switches that asked for reports",
             NodeCounter::Synced => "switches told the time",
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
+            NodeCounter::RefusedNoNode => "adoptions refused: for a node that this machine does not know",
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
             NodeCounter::Withheld => "acknowledgments of requests without a response, and early FINs, kept back",

@@ -32,14 +32,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
+fn packet(outer_v6: bool, inner_v6: bool, number: u16, op: sb_op) -> String {
     let flow = flow(inner_v6);
     let inner = bare(&flow, true, Seq(0x1122_3344), Seq(0x5566_7788), flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
     let (source, node) =
         if outer_v6 { ("2001:db8::10", "2001:db8::21") } else { ("192.0.2.10", "192.0.2.21") };
-    let peers =
-        Peers { node: node.parse().unwrap(), switch: source.parse().unwrap(), epoch: 0x0102_0304_0506_0708 };
+    let node = NodeAddress { machine: node.parse().unwrap(), number };
+    let peers = Peers { node, switch: source.parse().unwrap(), epoch: 0x0102_0304_0506_0708 };
     let mut out = Vec::new();
     let key = keys::handoff_key(&[0x42; 32]);
     encode(&mut out, &key, &Way::to_node(peers), &flow, option(op), &view, &inner);
@@ -63,7 +63,7 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",
     ];
-    assert_eq!(packet(false, false, sb_op::SB_OP_ADOPT), golden.concat());
+    assert_eq!(packet(false, false, 0, sb_op::SB_OP_ADOPT), golden.concat());
 }
 
 #[test]
@@ -81,7 +81,18 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
         "600000000014064020010db800000000000000000000000120010db8000000000000000000000100",
         "9c40005011223344556677885010ffffa57c0000",
     ];
-    assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
+    assert_eq!(packet(true, true, 0, sb_op::SB_OP_FORWARD), golden.concat());
+}
+
+#[test]
+fn the_number_of_a_node_is_in_the_vni_and_under_the_tag() {
+    let [numbered, plain] = [0x1234, 0].map(|number| packet(false, false, number, sb_op::SB_OP_ADOPT));
+    let (vni, tag) = (2 * 32..2 * 36, 2 * 84..2 * 92);
+    assert_eq!((&numbered[vni.clone()], &plain[vni.clone()]), ("12340800", "00000800"));
+    assert_ne!(numbered[tag.clone()], plain[tag.clone()]);
+    let rest =
+        |packet: &str| [&packet[..vni.start], &packet[vni.end..tag.start], &packet[tag.end..]].concat();
+    assert_eq!(rest(&numbered), rest(&plain));
 }
 
 #[test]
@@ -154,8 +165,12 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<Framing>() + 2 * (4 * 4 + 4 + 4));
-    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4 + 8);
-    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 56 + 16 + 4 + 4);
+    assert_eq!(size_of::<sb_node_address>(), 16 + 2 + 2);
+    assert_eq!(size_of::<sb_node>(), size_of::<sb_node_address>() + 16 + 4 + 6 + 6 + 6 * 2 + 8);
+    assert_eq!(
+        size_of::<sb_record>(),
+        4 + 36 + size_of::<sb_flow_entry>() + 56 + size_of::<sb_node_address>() + 4
+    );
     let owned = 16
         + 5 * 4
         + 2 * 2
@@ -169,17 +184,22 @@ fn formats_have_no_padding() {
         + 4
         + 2 * 8
         + 4 * 4
+        + 2 * 2
         + size_of::<sb_masquerade>()
         + size_of::<sb_away>()
         + size_of::<sb_ended>()
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_masquerade>(), 2 * 4 + 4);
-    assert_eq!(size_of::<sb_away>(), size_of::<sb_endpoint>() + 6 * 4 + 8);
+    assert_eq!(size_of::<sb_away>(), size_of::<sb_endpoint>() + 6 * 4 + 4);
     assert_eq!(size_of::<sb_server>(), size_of::<sb_endpoint>() + 4);
     assert_eq!(size_of::<sb_ended>(), 2 * 8 + 3 * 4 + 2 * 2);
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4 + 8);
+    assert_eq!(size_of::<sb_node_here>(), 4);
+    assert_eq!(size_of::<sb_listener>(), size_of::<sb_endpoint>() + 2 + 2);
+    assert_eq!(size_of::<sb_asking>(), 16 + 4 + 4);
+    assert_eq!(size_of::<sb_pool_here>(), 4 + 2 + 2);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
     assert_eq!(size_of::<sb_listening_switch>(), 8 + 8 * 4 + size_of::<sb_switch_self>());
     assert_eq!(size_of::<sb_stalled>(), size_of::<sb_flow>() + 4 * 4 + 2 * 2);
@@ -187,7 +207,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_listed>(), size_of::<sb_flow>() + size_of::<sb_flow_state>());
     assert_eq!(size_of::<sb_switch_heard>(), size_of::<sb_switch_self>() + 4 + 1 + 3);
     assert_eq!(size_of::<sb_fact>(), 36 + 4 + 2 * 2 + 4 + 2 * 4 + 2 * 8);
-    assert_eq!(size_of::<sb_seen>(), 16 + size_of::<sb_fact>());
+    assert_eq!(size_of::<sb_seen>(), size_of::<sb_asking>() + size_of::<sb_fact>());
     assert_eq!(size_of::<sb_express_request>(), 36 + 3 * 4 + 2 * 2 + 4 + 8);
     assert_eq!(size_of::<sb_adopting>(), 8 + 8);
     assert_eq!(size_of::<sb_client_key_input>(), 16 + 8);
@@ -199,7 +219,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_client_keys>(), 2 * 16);
     assert_eq!(size_of::<sb_direct_flow>(), 2 * 8 + 2 * 16 + 2 + 1 + 1 + 8 * 4 + 4);
     assert_eq!(size_of::<sb_direct_node>(), 4 * 8);
-    assert_eq!(size_of::<sb_sized>(), 16 + 4 + 2 + 2);
+    assert_eq!(size_of::<sb_sized>(), size_of::<sb_asking>() + 4 + 2 + 2);
     assert_eq!(size_of::<sb_closed>(), 36 + 4 + 8 + size_of::<sb_owned>());
     assert_eq!(size_of::<sb_heads>(), 4 + 2 + 2 + 4096 + 2048);
     assert_eq!(size_of::<sb_insurable>(), 36 + 4 + 8 + size_of::<sb_owned>() + size_of::<sb_heads>());
@@ -215,7 +235,7 @@ fn formats_have_no_padding() {
 fn a_tag_binds_peers_time_flow_position_and_option() {
     let key = keys::handoff_key(&[0x42; 32]);
     let (flow, address) = (flow(false), |text: &str| text.parse::<IpAddr>().unwrap());
-    let peers = Peers { node: address("192.0.2.21"), switch: address("192.0.2.10"), epoch: 7 };
+    let peers = Peers { node: address("192.0.2.21").into(), switch: address("192.0.2.10"), epoch: 7 };
     let inner = bare(&flow, true, Seq(1), Seq(2), flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
     let plain = option(sb_op::SB_OP_ADOPT);
@@ -224,7 +244,14 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
     let other_flow = sb_flow { client_port: 1, ..flow };
     let changed = [
         tag(&keys::handoff_key(&[0x43; 32]), &peers, &flow, &view, &plain),
-        tag(&key, &Peers { node: elsewhere, ..peers }, &flow, &view, &plain),
+        tag(&key, &Peers { node: elsewhere.into(), ..peers }, &flow, &view, &plain),
+        tag(
+            &key,
+            &Peers { node: NodeAddress { number: 0x100, ..peers.node }, ..peers },
+            &flow,
+            &view,
+            &plain,
+        ),
         tag(&key, &Peers { switch: elsewhere, ..peers }, &flow, &view, &plain),
         tag(&key, &Peers { epoch: 8, ..peers }, &flow, &view, &plain),
         tag(&key, &Peers { epoch: 7 + (1 << 32), ..peers }, &flow, &view, &plain),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use siphasher::sip::SipHasher24;
 
+use crate::NodeAddress;
 use crate::generated::*;
 use crate::packet::{TcpView, fold, sum};
 use crate::{address_bytes, bytes_of, read_from};
@@ -16,8 +17,8 @@ pub const OVERHEAD_V4: usize = 20 + size_of::<sb_shim>();
 /// The two ends and the epoch of a handoff packet, to which a tag binds it besides its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// The node's address.
-    pub node: IpAddr,
+    /// The node.
+    pub node: NodeAddress,
     /// The switch's address; unspecified between a node and a client.
     pub switch: IpAddr,
     /// The node's epoch; 0 if unknown.
@@ -27,7 +28,7 @@ pub struct Peers {
 impl Peers {
     /// The peers of a packet between a node and a client.
     pub fn of_client(node: IpAddr) -> Self {
-        Peers { node, switch: Ipv6Addr::UNSPECIFIED.into(), epoch: 0 }
+        Peers { node: node.into(), switch: Ipv6Addr::UNSPECIFIED.into(), epoch: 0 }
     }
 }
 
@@ -45,21 +46,21 @@ pub struct Way {
 impl Way {
     /// From the switch to the node.
     pub fn to_node(peers: Peers) -> Self {
-        Way { source: peers.switch, dest: peers.node, peers }
+        Way { source: peers.switch, dest: peers.node.machine, peers }
     }
 
     /// From the node to the switch.
     pub fn to_switch(peers: Peers) -> Self {
-        Way { source: peers.node, dest: peers.switch, peers }
+        Way { source: peers.node.machine, dest: peers.switch, peers }
     }
 }
 
 /// The SipHash-2-4 tag of an option, which binds it to node, switch, epoch, flow, and position in the flow.
 pub fn tag(key: &sb_key, peers: &Peers, flow: &sb_flow, view: &TcpView, option: &sb_option) -> [u8; 8] {
     let mut input = sb_tag_input {
-        node: address_bytes(peers.node),
+        node: address_bytes(peers.node.machine),
         switch_address: address_bytes(peers.switch),
-        epoch: peers.epoch.to_be(),
+        epoch: (peers.epoch ^ u64::from(peers.node.number) << 48).to_be(),
         flow: *flow,
         seq: view.seq.to_be(),
         ack: view.ack.to_be(),
@@ -128,7 +129,7 @@ pub fn encode(
             ver_opt_len: (size_of::<sb_option>() / 4) as u8,
             flags: SB_GENEVE_CRITICAL as u8,
             protocol: if view.tcp == 20 { 0x0800u16 } else { 0x86dd }.to_be(),
-            vni: (low_byte(way.peers.epoch) << 8).to_be(),
+            vni: (u32::from(way.peers.node.number) << 16 | low_byte(way.peers.epoch) << 8).to_be(),
         },
         option,
     };
@@ -142,7 +143,7 @@ fn low_byte(epoch: u64) -> u32 {
 }
 
 /// Adds a second candidate to the ADOPT packet that begins at `start` in `out`, encoded with the same key by the same
-/// switch.
+/// switch. Both nodes have number 0.
 pub fn add_second(
     out: &mut Vec<u8>,
     start: usize,
@@ -159,7 +160,7 @@ pub fn add_second(
         opt_class: shim.option.opt_class,
         type_: SB_SECOND_TYPE as u8,
         length: (len / 4 - 1) as u8,
-        node: address_bytes(second.node),
+        node: address_bytes(second.node.machine),
         tag: tag(key, second, flow, view, &shim.option),
     };
     let udp_len = u16::from_be(shim.len) + len as u16;

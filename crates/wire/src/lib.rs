@@ -17,6 +17,7 @@ pub mod handoff;
 pub mod keys;
 pub mod members;
 pub mod message;
+pub mod node_address;
 pub mod packet;
 pub mod payload;
 mod plain;
@@ -27,6 +28,7 @@ pub mod session;
 pub mod switches;
 
 pub use generated::*;
+pub use node_address::NodeAddress;
 pub use plain::{Plain, bytes_of, read_from};
 pub use seq::Seq;
 

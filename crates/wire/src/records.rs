@@ -61,7 +61,7 @@ pub fn encode<R: Record>(
     numbered: Numbered,
     records: &[R],
 ) -> Option<Vec<u8>> {
-    if peers.node.is_ipv4() != peers.switch.is_ipv4() {
+    if peers.node.machine.is_ipv4() != peers.switch.is_ipv4() {
         return None;
     }
     let header = sb_records {
@@ -124,7 +124,11 @@ mod tests {
     }
 
     fn sent<R: Record>(node: &str, switch: &str, record: R) -> Option<Vec<u8>> {
-        let peers = Peers { node: node.parse().unwrap(), switch: switch.parse().unwrap(), epoch: 5 };
+        let peers = Peers {
+            node: node.parse::<std::net::IpAddr>().unwrap().into(),
+            switch: switch.parse().unwrap(),
+            epoch: 5,
+        };
         encode(&KEY, peers, 1, NUMBERED, &vec![record; R::MAX])
     }
 

@@ -87,7 +87,7 @@ impl Report {
     /// Appends the whole packet from a node to a switch, outer IP header first; appends nothing if the two addresses
     /// differ in IP version.
     pub fn encode(&self, out: &mut Vec<u8>, key: &sb_key, peers: Peers) {
-        if peers.node.is_ipv4() != peers.switch.is_ipv4() {
+        if peers.node.machine.is_ipv4() != peers.switch.is_ipv4() {
             return;
         }
         // The inner addresses have the VIP's version; the client's is unspecified.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn peers(switch: &str) -> Peers {
-        Peers { node: "192.0.2.21".parse().unwrap(), switch: switch.parse().unwrap(), epoch: 3 }
+        Peers { node: IpAddr::from([192, 0, 2, 21]).into(), switch: switch.parse().unwrap(), epoch: 3 }
     }
 
     #[test]

@@ -230,6 +230,7 @@ struct HandoffCase {
     inner: Packet,
     outer_v6: bool,
     key: (u64, u64),
+    number: u16,
     epoch: u64,
     option: [u8; size_of::<sb_option>()],
     before: Vec<u8>,
@@ -248,6 +249,7 @@ fn handoffs() {
         let key = sb_key { k0: case.key.0, k1: case.key.1 };
         let option: sb_option = read_from(&case.option).unwrap();
         let mut out = case.before.clone();
+        let node = NodeAddress { machine: node, number: case.number };
         let peers = Peers { node, switch, epoch: case.epoch };
         handoff::encode(&mut out, &key, &Way::to_node(peers), &flow, option, &view, &inner);
 
@@ -260,6 +262,7 @@ fn handoffs() {
         let shim: sb_shim = read_from(&packet[ip..]).unwrap();
         assert_eq!(usize::from(u16::from_be(shim.len)), packet.len() - ip);
         assert_eq!(&packet[ip + size_of::<sb_shim>()..], &inner[..view.end]);
+        assert_eq!(u32::from_be(shim.geneve.vni) >> 16, case.number.into());
         let tag = handoff::tag(&key, &peers, &flow, &view, &option);
         assert_eq!(shim.option, sb_option { tag, ..option });
     });

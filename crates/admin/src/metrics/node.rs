@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use prometheus_client::registry::Unit;
-use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, ResumeStatus, TlsStatus};
+use switchback_status::node::{
+    HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
+};
 use switchback_wire::NodeCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};
@@ -46,26 +48,22 @@ const TLS_COUNTS: [Count; 15] = [
 /// All metrics of a node agent.
 pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     let mut all = vec![
-        Metric::new(
-            Kind::Info,
-            "switchback_node",
-            "The node that this machine is",
-            &["node", "interface"],
-            info,
-        ),
-        single("flows", "Connections that the node has, or is taking over", |status| Some(status.flows)),
-        single("in_flight_requests", "Requests that the node has and has not answered whole", |status| {
-            Some(status.in_flight)
+        Metric::new(Kind::Info, "switchback_node", "A node of this machine", &["node", "interface"], info),
+        of_member("flows", "Connections that the node has, or is taking over", |node| {
+            Some(node.flows.into())
         }),
-        single("is_draining", "1 if the node takes over nothing because it is to become idle", |status| {
-            Some(status.draining)
+        of_member("in_flight_requests", "Requests that the node has and has not answered whole", |node| {
+            Some(node.in_flight.into())
+        }),
+        of_member("is_draining", "1 if the node takes over nothing because it is to become idle", |node| {
+            Some(node.draining.into())
         }),
         single("cpu", "Share of the machine's CPU time in use", |status| Some(status.cpu))
             .unit(Unit::Other("ratio".to_owned())),
-        single(
+        of_member(
             "first_byte",
             "Mean time to first byte of the last report; absent if there was no response",
-            |status| status.first_byte_us.map(|us| us as f64 / 1e6),
+            |node| node.first_byte_us.map(|us| (us as f64 / 1e6).into()),
         )
         .unit(Unit::Seconds),
         single("reported_switches", "Switches that get this node's reports", |status| {
@@ -84,7 +82,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
             Kind::Gauge,
             "switchback_node_health_check_up",
             "1 if the last health checks have found the server well",
-            &["pool", "listen"],
+            &["node", "pool", "listen"],
             health,
         ),
     ];
@@ -156,6 +154,19 @@ fn single<V: Into<Value>>(
     Metric::single(Kind::Gauge, format!("switchback_node_{name}"), help, value)
 }
 
+fn of_member(
+    name: &str,
+    help: &'static str,
+    value: fn(&MemberStatus) -> Option<Value>,
+) -> Metric<NodeStatus> {
+    let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
+        for node in &status.nodes {
+            value(node).into_iter().for_each(|value| add(&[&node.name], value));
+        }
+    };
+    Metric::new(Kind::Gauge, format!("switchback_node_{name}"), help, &["node"], samples)
+}
+
 fn counted(name: &str, help: &'static str, count: fn(&NodeStatus) -> u64) -> Metric<NodeStatus> {
     let read = move |status: &NodeStatus| Some(count(status));
     Metric::single(Kind::Counter, format!("switchback_node_{name}"), help, read)
@@ -169,11 +180,11 @@ fn of_listener(
     let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
         for listener in &status.listeners {
             if let (Some(address), Some(value)) = (listener.address, value(listener)) {
-                add(&[&listener.pool, &address.to_string()], value);
+                add(&[&listener.node, &listener.pool, &address.to_string()], value);
             }
         }
     };
-    Metric::new(Kind::Gauge, format!("switchback_node_{name}"), help, &["pool", "listen"], samples)
+    Metric::new(Kind::Gauge, format!("switchback_node_{name}"), help, &["node", "pool", "listen"], samples)
 }
 
 fn of_service(
@@ -189,14 +200,14 @@ fn of_service(
 }
 
 fn info(status: &NodeStatus, add: &mut Add<'_>) {
-    add(&[&status.name, &status.interface], Value::Labels);
+    status.nodes.iter().for_each(|node| add(&[&node.name, &status.interface], Value::Labels));
 }
 
 fn health(status: &NodeStatus, add: &mut Add<'_>) {
     let known = |check: &&HealthStatus| check.state == "up" || check.state == "down";
     for check in status.health.iter().filter(known) {
         if let Some(address) = check.address {
-            add(&[&check.pool, &address.to_string()], (check.state == "up").into());
+            add(&[&check.node, &check.pool, &address.to_string()], (check.state == "up").into());
         }
     }
 }

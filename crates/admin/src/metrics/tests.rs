@@ -5,7 +5,9 @@ mod openmetrics;
 
 use std::collections::BTreeSet;
 
-use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, ResumeStatus, TlsStatus};
+use switchback_status::node::{
+    HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
+};
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
     SwitchStatus, SwitchView,
@@ -95,6 +97,11 @@ fn switch() -> SwitchStatus {
     }
 }
 
+fn member(name: &str) -> MemberStatus {
+    let first_byte_us = (name == "n1").then_some(700);
+    MemberStatus { name: name.to_owned(), flows: 7, first_byte_us, ..MemberStatus::default() }
+}
+
 fn node() -> NodeStatus {
     let address = Some(([192, 0, 2, 100], 80).into());
     let listener = ListenerStatus {
@@ -111,7 +118,7 @@ fn node() -> NodeStatus {
         name: "n1".to_owned(),
         interface: "eth0".to_owned(),
         cpu: 0.5,
-        first_byte_us: Some(700),
+        nodes: ["n1", "n2"].map(member).into(),
         listeners: vec![listener],
         health: vec![check],
         tls: vec![TlsStatus { service: "shop".to_owned(), ..TlsStatus::default() }],
@@ -153,7 +160,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 22] = [
+    let rows: [Row<'_>; 25] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_requests_total", &[("service", "shop")], 42.0),
@@ -182,6 +189,9 @@ fn what_the_metrics_say() {
         ("switchback_response_first_byte_seconds_sum", &[], 2.5),
         ("switchback_response_first_byte_seconds_count", &[], 105.0),
         ("switchback_node_health_check_up", &[("pool", "web")], 0.0),
+        ("switchback_node_flows", &[], 14.0),
+        ("switchback_node_flows", &[("node", "n2")], 7.0),
+        ("switchback_node_first_byte_seconds", &[], 0.0007),
         ("switchback_node_access_log_lines_total", &[], 90.0),
         ("switchback_node_access_log_lost_lines_total", &[], 2.0),
     ];

@@ -106,7 +106,7 @@ pub fn handoff_packet(
     let option = FlowState { handshake, ..FlowState::at(view.seq, next) }.option(op);
     let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));
     let epoch = clock.epoch(Duration::from_nanos(monotonic_ns()));
-    let peers = Peers { node, switch: if from == node { to } else { from }, epoch };
+    let peers = Peers { node: node.into(), switch: if from == node { to } else { from }, epoch };
     let way = Way { source: from, dest: to, peers };
     let mut out = Vec::new();
     handoff::encode(&mut out, key, &way, flow, option, &view, &inner);

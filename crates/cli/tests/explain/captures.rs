@@ -102,7 +102,7 @@ pub fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u
     let mut option = FlowState::at(Seq(0), Seq(0)).option(op);
     option.flags |= extra;
     let mut out = Vec::new();
-    let way = handoff::Way::to_node(handoff::Peers { node, switch, epoch: 7 });
+    let way = handoff::Way::to_node(handoff::Peers { node: std::net::IpAddr::into(node), switch, epoch: 7 });
     handoff::encode(&mut out, &sb_key::default(), &way, flow, option, &view, packet);
     out
 }

@@ -1,7 +1,6 @@
-//! `[[node]]`: addresses, of which no two are the same, and weights.
+//! `[[node]]`: addresses, servers and weights.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::mistakes::Mistakes;
 use crate::node::DEFAULT_WEIGHT;
@@ -10,7 +9,6 @@ use crate::{Adoption, Node, WEIGHTS, raw, syntax};
 
 impl Mistakes {
     pub(super) fn nodes(&mut self, nodes: &[raw::Node]) -> Vec<Node> {
-        let mut taken: HashMap<IpAddr, &str> = HashMap::new();
         let mut valid = Vec::new();
         for node in nodes {
             let weight = self.number_or("weight", &node.weight, WEIGHTS, DEFAULT_WEIGHT);
@@ -24,17 +22,10 @@ impl Mistakes {
                 .and_then(|adoption| self.one_of("adoption", adoption, Adoption::ALL, Adoption::name));
             let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
             if let Some(address) = address {
-                if let Some(other) = taken.get(&address) {
-                    let what =
-                        format!("{address} is the address of node {other:?} already, allowed is each once");
-                    self.at(&node.address, what);
-                }
-                taken.entry(address).or_insert(node.name.get_ref());
-            }
-            if let Some(address) = address {
                 valid.push(Node {
                     name: node.name.get_ref().clone(),
                     address,
+                    number: 0,
                     weight,
                     zone: zone.map(|zone| zone.get_ref().clone()),
                     drain: node.drain,
@@ -45,6 +36,9 @@ impl Mistakes {
                     plain_tcp: node.plain_tcp,
                 });
             }
+        }
+        if valid.len() == nodes.len() {
+            self.machines(nodes, &mut valid);
         }
         valid
     }

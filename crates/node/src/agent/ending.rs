@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use switchback_runtime::Result;
 
-use super::{Agent, Drain};
+use super::Agent;
+use crate::drains::Drain;
 use crate::insurance::Insurance;
 use crate::reports::listening;
 
@@ -70,7 +71,9 @@ impl Agent<'_> {
                 "told to end: node {name} drains for at most {patience:?} until its connections are gone, {count} now; \
                  told again, it breaks them"
             );
-            self.set_drain(Drain { on: true, ..self.drain })?;
+            for node in self.plan.nodes.clone() {
+                self.set_drain(&node, Drain { on: true, ..self.drains.of(node.number) })?;
+            }
         } else {
             log::info!(
                 "told to end: node {name} has connections that nobody else can take, {count} now; told again within \

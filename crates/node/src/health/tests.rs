@@ -43,6 +43,18 @@ fn ask(address: &str, check: &Check, answer: &[u8]) -> (std::result::Result<(), 
     })
 }
 
+fn cluster() -> Cluster {
+    let text = "cluster.key_file = \"cluster.key\"
+        [[node]]\nname = \"a\"\naddress = \"192.0.2.1\"
+        [[pool]]\nname = \"img\"\nnodes = [\"a\"]\npolicy = \"random\"
+        [[pool]]\nname = \"web\"\nnodes = [\"a\"]\npolicy = \"random\"
+        [[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]
+        route = [{ path = \"/img/\", pool = \"img\" }, { pool = \"web\" }]";
+    let path = std::path::Path::new("cluster.toml");
+    switchback_config::parse(text, path, |_| Ok(vec![switchback_config::ClusterKey::from_bytes([1; 32])]))
+        .unwrap()
+}
+
 #[test]
 fn the_status_decides() {
     let rows = [
@@ -127,7 +139,7 @@ fn several_opposite_results_change_the_health() {
 fn changes_are_signaled_and_known_servers_keep_their_health() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let at = |pool| PoolListener { pool, address, at: address };
+    let at = |pool| PoolListener { node: 0, pool, address, at: address };
     let wanted = |pool, settings| {
         let listener = at(pool);
         vec![CheckSpec { server: listener.address, listener, settings }]
@@ -152,8 +164,8 @@ fn changes_are_signaled_and_known_servers_keep_their_health() {
     assert_eq!(checks.of(&at(1)), Some(Health::Unknown), "another question");
     wait(&checks);
     assert_eq!(checks.of(&at(1)), Some(Health::Down), "nobody answers");
-    let status = checks.status(|_| "web");
-    assert_eq!((&status[0].pool[..], &status[0].state[..]), ("web", "down"));
+    let status = checks.status(&cluster());
+    assert_eq!((&status[0].node[..], &status[0].pool[..], &status[0].state[..]), ("a", "web", "down"));
     assert_eq!(status[0].last_error.as_deref(), Some("no answer within 200 ms"));
 
     checks.set(Vec::new()).unwrap();

@@ -125,7 +125,7 @@ pub fn leftovers(host: &Host) -> Result<Vec<PathBuf>> {
 /// Any switch and any node of a lab, which all have the clock of this machine.
 pub fn peers(switch: IpAddr, node: IpAddr) -> Peers {
     let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));
-    Peers { node, switch, epoch: clock.epoch(Duration::from_nanos(monotonic_ns())) }
+    Peers { node: node.into(), switch, epoch: clock.epoch(Duration::from_nanos(monotonic_ns())) }
 }
 
 /// What a switch knows of a flow, and the handoff packets that it makes.

@@ -146,10 +146,14 @@ impl Dispatcher {
         if !fits || is_tied || !request.tried.is_empty() {
             return None;
         }
-        let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());
+        let address = |id| self.plan.node(id).map(|node| node.address);
+        let family = |id| address(id).map(|address| address.machine.is_ipv4());
+        // The packet has no room for their numbers.
+        let is_numbered = |id| address(id).is_some_and(|address| address.number != 0);
         let group = request.request.group;
         let second = self.plan.second(group, first, self.pending.adopting(group), at.now)?;
-        (family(first) == family(second)).then_some(second)
+        let can_be = family(first) == family(second) && !is_numbered(first) && !is_numbered(second);
+        can_be.then_some(second)
     }
 
     /// Joins packets so that each name that a node has to restore is in one packet. `data` is the start of the request.

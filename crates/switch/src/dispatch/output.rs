@@ -80,7 +80,7 @@ impl Output {
         if let Some(second) = second {
             handoff::add_second(&mut self.packets, start, key, second, (flow, view));
         }
-        self.ends.push((self.packets.len(), peers.node));
+        self.ends.push((self.packets.len(), peers.node.machine));
     }
 
     /// Adds a packet to the flow's client.

@@ -7,7 +7,7 @@ use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::TcpView;
-use switchback_wire::{Seq, address_from, sb_flow, sb_record};
+use switchback_wire::{NodeAddress, Seq, sb_flow, sb_record};
 
 use super::pending::Pending;
 use super::resuming::Offer;
@@ -25,7 +25,7 @@ impl Dispatcher {
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
         let flow = &record.flow;
         let origin = || FlowState::read(&record.option).origin;
-        let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
+        let Some(node) = self.plan.node_at(NodeAddress::from_wire(record.node)) else { return };
         let Some(message) = FromNode::read(flow, &record.option, &view, packet) else { return };
         match message {
             FromNode::Report(report) => {

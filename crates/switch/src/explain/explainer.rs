@@ -1,13 +1,13 @@
 //! A switch that is asked about requests and serves none.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use switchback_config::Cluster;
+use switchback_config::{Cluster, Node};
 use switchback_http::{Head, Limits, path};
 use switchback_wire::keys::handoff_key;
-use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_key};
+use switchback_wire::{NodeAddress, SB_EXPRESS_HEAD_MAX, sb_key};
 
 use super::explanation::{Flow, Names, Place, SessionRead, Slow};
 use crate::automaton::{Automaton, Walked};
@@ -32,8 +32,8 @@ pub struct Explainer {
 impl Explainer {
     /// Policies start without state. Without a cluster key no cookie can be read, and hashes differ from the cluster's.
     pub fn new(cluster: Cluster) -> Self {
-        let addresses = cluster.nodes.iter().map(|node| node.address);
-        let ids: HashMap<IpAddr, NodeId> = addresses.zip((0..).map(NodeId)).collect();
+        let addresses = cluster.nodes.iter().map(Node::handoff_address);
+        let ids: HashMap<NodeAddress, NodeId> = addresses.zip((0..).map(NodeId)).collect();
         let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
         let plan = Plan::new(&cluster, key, ids, LocalMachine::default(), Duration::ZERO);
         let automata = automata(&cluster);

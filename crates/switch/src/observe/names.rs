@@ -1,11 +1,12 @@
 //! Names of services, pools and nodes in the current configuration.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use switchback_config::{Action, Cluster};
 use switchback_hello::ClientHello;
 use switchback_http::Head;
+use switchback_wire::NodeAddress;
 
 use crate::plan::NodeId;
 use switchback_routes::Routes;
@@ -41,7 +42,11 @@ pub(super) struct RouteTaken {
 
 impl Names {
     /// `ids` maps node addresses to ids.
-    pub fn new(cluster: &Cluster, ids: &HashMap<IpAddr, NodeId>, limits: switchback_http::Limits) -> Self {
+    pub fn new(
+        cluster: &Cluster,
+        ids: &HashMap<NodeAddress, NodeId>,
+        limits: switchback_http::Limits,
+    ) -> Self {
         let service = |service: &switchback_config::Service| Service {
             name: service.name.clone(),
             tls: service.tls.is_some(),
@@ -56,8 +61,10 @@ impl Names {
                 .collect(),
         };
         let vips = cluster.services.iter().enumerate();
-        let named =
-            cluster.nodes.iter().filter_map(|node| Some((*ids.get(&node.address)?, node.name.clone())));
+        let named = cluster
+            .nodes
+            .iter()
+            .filter_map(|node| Some((*ids.get(&node.handoff_address())?, node.name.clone())));
         Names {
             services: cluster.services.iter().map(service).collect(),
             by_vip: vips

@@ -121,7 +121,7 @@ impl Row {
             assert_eq!(hex(&record.packet), hex(inner), "{what}: packet of the record");
             match self.from_node {
                 Some((node, option)) => {
-                    let said = (address_from(record.head.node), record.head.option);
+                    let said = (NodeAddress::from_wire(record.head.node), record.head.option);
                     assert_eq!(said, (bench.node_address(node), option), "{what}: who says what");
                 }
                 None => {

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut, RingBufferBuilder, num_possible_cpus};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -28,10 +28,11 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    endpoint, read_from, sb_adopting, sb_adoption, sb_closed, sb_fingerprint, sb_flow, sb_heard_fingerprint,
-    sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed, sb_listening_switch, sb_load,
-    sb_network, sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_server,
-    sb_session_mode, sb_sized, sb_stalled,
+    endpoint, read_from, sb_adopting, sb_adoption, sb_asking, sb_closed, sb_fingerprint, sb_flow,
+    sb_heard_fingerprint, sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed,
+    sb_listener, sb_listening_switch, sb_load, sb_network, sb_node_clients, sb_node_here, sb_node_settings,
+    sb_owned, sb_persistence, sb_pool_here, sb_record, sb_seen, sb_server, sb_session_mode, sb_sized,
+    sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -225,6 +226,7 @@ impl Bench {
         let clock_set = Cell::new(Instant::now());
         let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, clock_set, skel, memory };
         bench.be(NODE[0]);
+        bench.count_load(0);
         bench.keep_sessions();
         bench
     }
@@ -248,8 +250,9 @@ impl Bench {
         entry.name[..NAME.len()].copy_from_slice(NAME);
         entry.line[..LINE.len()].copy_from_slice(LINE);
         let put = |pool: Code, entry: &sb_persistence| {
-            let key = [pool[0], pool[1], pool[2], 0];
-            self.skel.maps.persistence.update(&key, bytes_of(entry), MapFlags::ANY).unwrap();
+            let code = [pool[0], pool[1], pool[2], 0];
+            let key = sb_pool_here { code, ..Default::default() };
+            self.skel.maps.persistence.update(bytes_of(&key), bytes_of(entry), MapFlags::ANY).unwrap();
         };
         put(REWRITTEN, &entry);
         entry.mode = sb_session_mode::SB_SESSION_INSERT as u8;
@@ -276,15 +279,30 @@ impl Bench {
 
     /// Sets the node's address and whether it drains.
     pub fn set(&self, node: &str, draining: bool) {
-        self.write_settings(&self.settings(node, draining));
+        self.add_node(0, draining);
+        self.write_settings(&self.settings(node));
+    }
+
+    /// Sets whether the node with this number, which may be a new one, drains.
+    pub fn add_node(&self, number: u16, draining: bool) {
+        let node = sb_node_here { draining: draining.into() };
+        let key = u32::from(number).to_ne_bytes();
+        self.skel.maps.nodes_here.update(&key, bytes_of(&node), MapFlags::ANY).unwrap();
+    }
+
+    /// Has the load of the node with this number counted.
+    pub fn count_load(&self, number: u16) {
+        let nothing = vec![bytes_of(&sb_load::default()).to_vec(); num_possible_cpus().unwrap()];
+        let key = u32::from(number).to_ne_bytes();
+        self.skel.maps.load.update_percpu(&key, &nothing, MapFlags::ANY).unwrap();
     }
 
     /// Sets the node's address on a machine that is also a switch.
     pub fn be_beside_switch(&self, node: &str) {
-        self.write_settings(&sb_node_settings { is_switch: 1, ..self.settings(node, false) });
+        self.write_settings(&sb_node_settings { is_switch: 1, ..self.settings(node) });
     }
 
-    fn settings(&self, node: &str, draining: bool) -> sb_node_settings {
+    fn settings(&self, node: &str) -> sb_node_settings {
         sb_node_settings {
             address: address_bytes(address(node)),
             sign: SIGN,
@@ -292,7 +310,6 @@ impl Bench {
             clock: 0,
             netns_cookie: netns_cookie().unwrap(),
             arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
-            draining: draining.into(),
             is_switch: 0,
             ifindex: LOOPBACK,
             hidden: 0,
@@ -302,25 +319,26 @@ impl Bench {
 
     /// Responses are insurable from so many bytes on, and the agent listens for resumed flows at this port.
     pub fn resume(&self, after: u64, port: u16) {
-        let settings = self.settings(NODE[0], false);
+        let settings = self.settings(NODE[0]);
         self.write_settings(&sb_node_settings { resume_after: after, resume_port: port.to_be(), ..settings });
     }
 
     /// Long responses get fingerprints, too.
     pub fn repeat(&self, after: u64) {
-        let settings = sb_node_settings { resume_after: after, repeats: 1, ..self.settings(NODE[0], false) };
+        let settings = sb_node_settings { resume_after: after, repeats: 1, ..self.settings(NODE[0]) };
         self.write_settings(&settings);
     }
 
     /// Listeners get flows by a replayed handshake.
     pub fn replay(&self) {
         let adoption = sb_adoption::SB_ADOPTION_REPLAY as u8;
-        self.write_settings(&sb_node_settings { adoption, ..self.settings(NODE[0], false) });
+        self.write_settings(&sb_node_settings { adoption, ..self.settings(NODE[0]) });
     }
 
     /// Sets the node's address, whether it drains, and how listeners get flows.
     pub fn adopt_as(&self, node: &str, draining: bool, adoption: u8) {
-        self.write_settings(&sb_node_settings { adoption, ..self.settings(node, draining) });
+        self.add_node(0, draining);
+        self.write_settings(&sb_node_settings { adoption, ..self.settings(node) });
     }
 
     /// What the program has of a response.
@@ -335,16 +353,20 @@ impl Bench {
 
     /// Has the flow's VIP served at another address.
     pub fn serve_at(&self, flow: &sb_flow, server: SocketAddr) {
-        let map = &self.skel.maps.servers;
-        let server = sb_server { at: endpoint(server), ifindex: 0 };
-        map.update(bytes_of(&endpoint(flow.vip())), bytes_of(&server), MapFlags::ANY).unwrap();
+        self.serve_node_at(0, flow, server, 0);
+    }
+
+    /// Has the flow's VIP served at another address for the node with this number, behind an interface if that is not 0.
+    pub fn serve_node_at(&self, node: u16, flow: &sb_flow, server: SocketAddr, ifindex: u32) {
+        let listener = sb_listener { vip: endpoint(flow.vip()), node, reserved: 0 };
+        let server = sb_server { at: endpoint(server), ifindex };
+        self.skel.maps.servers.update(bytes_of(&listener), bytes_of(&server), MapFlags::ANY).unwrap();
     }
 
     /// Has the flow's VIP served by a server behind an interface, which has this connection.
     pub fn serve_away(&self, flow: &sb_flow, server: SocketAddr, ifindex: u32) {
-        let value = sb_server { at: endpoint(server), ifindex };
+        self.serve_node_at(0, flow, server, ifindex);
         let vip = endpoint(flow.vip());
-        self.skel.maps.servers.update(bytes_of(&vip), bytes_of(&value), MapFlags::ANY).unwrap();
         let theirs = super::frames::of_server(flow, server);
         self.skel.maps.away.update(bytes_of(&theirs), bytes_of(&vip), MapFlags::ANY).unwrap();
     }
@@ -412,7 +434,7 @@ impl Bench {
 
     /// Sets whether the node is hidden.
     pub fn hide(&self, hidden: bool) {
-        self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0], false) });
+        self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0]) });
     }
 
     /// Writes settings with the node's clock `later` after the middle of the epoch.
@@ -431,7 +453,7 @@ impl Bench {
 
     /// Sets the clock this number of epochs after the packets of the tests, until something else is set.
     pub fn be_later(&self, epochs: i64) {
-        self.write_settings_at(epochs, &self.settings(NODE[0], false));
+        self.write_settings_at(epochs, &self.settings(NODE[0]));
     }
 
     /// Renews the clock if necessary, before packets come in.
@@ -474,9 +496,10 @@ impl Bench {
 
     /// Sets whether the first of [`SWITCHES`] wants facts.
     pub fn want_facts(&self, wanted: bool) {
-        let key = address_bytes(address(SWITCHES[0]));
+        let switch_address = address_bytes(address(SWITCHES[0]));
+        let asking = sb_asking { switch_address, ..Default::default() };
         let switch = sb_listening_switch { facts: wanted.into(), ..Default::default() };
-        self.skel.maps.switches.update(&key, bytes_of(&switch), MapFlags::ANY).unwrap();
+        self.skel.maps.switches.update(bytes_of(&asking), bytes_of(&switch), MapFlags::ANY).unwrap();
     }
 
     /// Reported facts.
@@ -526,20 +549,30 @@ impl Bench {
         crate::stalled::read(&self.skel.progs.switchback_stalled).unwrap()
     }
 
-    /// The programs' sums for reports.
+    /// The programs' sums for reports of the node with this number.
+    pub fn load_of(&self, number: u16) -> sb_load {
+        crate::programs::read_loads(&self.skel.maps.load).unwrap()[&number]
+    }
+
+    /// Those of the only node.
     pub fn load(&self) -> sb_load {
-        crate::programs::read_load(&self.skel.maps.load).unwrap()
+        self.load_of(0)
     }
 
     /// Switches that want reports.
     pub fn switches(&self) -> Vec<IpAddr> {
-        let addresses = self.skel.maps.switches.keys().map(|key| key.try_into().expect("16 bytes"));
-        addresses.map(switchback_wire::address_from).collect()
+        let askers = self.skel.maps.switches.keys().map(|key| read_from::<sb_asking>(&key).unwrap());
+        askers.map(|asker| switchback_wire::address_from(asker.switch_address)).collect()
     }
 
     /// The node's descriptions of those of the flows that it has.
     pub fn describe(&self, flows: &[sb_flow]) -> Vec<sb_listed> {
-        describe(&self.skel.progs.describe_flows, &mut self.memory.borrow_mut(), flows).unwrap()
+        self.describe_of(0, flows)
+    }
+
+    /// The same of the node with this number.
+    pub fn describe_of(&self, node: u16, flows: &[sb_flow]) -> Vec<sb_listed> {
+        describe(&self.skel.progs.describe_flows, &mut self.memory.borrow_mut(), node, flows).unwrap()
     }
 
     /// Entries of the map of switches.

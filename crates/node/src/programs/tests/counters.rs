@@ -252,6 +252,10 @@ impl Flows<'_> {
                     REQUEST,
                 );
             }
+            RefusedNoNode => {
+                let known = self.next();
+                bench.send(&known.hand_over_to(0x1234, known.option(SB_OP_ADOPT), REQUEST));
+            }
             RefusedDraining => {
                 bench.set(NODE[0], true);
                 self.say_of_next(SB_OP_ADOPT, 0, REQUEST);

@@ -238,7 +238,7 @@ fn the_program_follows_responses_as_the_table_does() {
                 assert_eq!(followed, Some(expected), "{what}");
                 let told = bench.facts().into_iter().map(|seen| {
                     let fact = Fact::from_wire(&seen.fact);
-                    assert_eq!((seen.switch_address, fact.flow), (expected.switch_address, key), "{what}");
+                    assert_eq!((seen.by.switch_address, fact.flow), (expected.switch_address, key), "{what}");
                     assert_eq!((fact.origin, fact.end), (Seq(expected.origin), End::Complete), "{what}");
                     (fact.request, fact.status.unwrap_or(0), fact.bytes as usize, fact.head_bytes as usize)
                 });

@@ -9,8 +9,9 @@ use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
-    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, Seq, address_bytes, bytes_of, handoff, sb_flow,
-    sb_flow_state, sb_handover, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
+    NodeAddress, SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, Seq, address_bytes, bytes_of, handoff,
+    sb_flow, sb_flow_state, sb_handover, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session,
+    sb_shim,
 };
 
 use super::bench::*;
@@ -29,7 +30,7 @@ const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// Addresses of a switch and a node, with the epoch of the tests.
 pub fn peers(switch: &str, node: &str) -> Peers {
-    Peers { node: address(node), switch: address(switch), epoch: EPOCH }
+    Peers { node: address(node).into(), switch: address(switch), epoch: EPOCH }
 }
 
 /// A client's connection, over IPv6 or IPv4.
@@ -212,6 +213,14 @@ impl KnownFlow {
 
     pub fn hand_over_packet(&self, option: sb_option, view: &TcpView, inner: &[u8]) -> Vec<u8> {
         self.hand_over_at(peers(SWITCHES[0], NODE[0]), option, view, inner)
+    }
+
+    /// The handoff packet to the node of the machine with this number.
+    pub fn hand_over_to(&self, number: u16, option: sb_option, data: &[u8]) -> Vec<u8> {
+        let inner = segment(&self.flow, true, (Seq(self.seq), Seq(self.ack)), flags::ACK, None, data);
+        let peers = peers(SWITCHES[0], NODE[0]);
+        let peers = Peers { node: NodeAddress { number, ..peers.node }, ..peers };
+        self.hand_over_at(peers, option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
     }
 
     /// A handoff packet without data, between other addresses or in another epoch.

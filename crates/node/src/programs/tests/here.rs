@@ -32,7 +32,7 @@ fn answers_go_into_the_ring() {
             let (record, packet) = last_message(&bench);
             assert_eq!(record.kind, sb_record_kind::SB_RECORD_HANDOFF as u32);
             assert_eq!((record.option.op, record.flow), (SB_OP_ADOPTED as u8, known.flow));
-            assert_eq!(record.node, address_bytes(address(NODE[0])));
+            assert_eq!(record.node, NodeAddress::from(address(NODE[0])).to_wire());
             let view = TcpView::parse(&packet).expect("a header, with the length that it has");
             assert_eq!(
                 (view.seq, view.ack, view.len(), view.end),

@@ -8,10 +8,10 @@ use switchback_http::framing::generated::{
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
-    SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS,
-    SB_OPTION_TYPE, SB_PROBE_KEPT, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq, address_bytes,
-    address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option,
-    sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    NodeAddress, SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_NUMBER_MIN,
+    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_PROBE_KEPT, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq,
+    address_bytes, address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op,
+    sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -175,7 +175,9 @@ impl Handoff {
     }
 
     pub fn tag(&self, key: &sb_key, node: &str) -> [u8; 8] {
-        let node = address(node);
+        let number = (self.vni >> 8) as u16;
+        let number = if u32::from(number) < SB_NUMBER_MIN { 0 } else { number };
+        let node = NodeAddress { machine: address(node), number };
         let is_said_by_node = self.option.op >= sb_op::SB_OP_ADOPTED as u8;
         let switch = if is_said_by_node { self.ends.1 } else { self.ends.0 };
         let epoch = if self.is_of_no_epoch() { 0 } else { EPOCH.wrapping_add_signed(self.later().into()) };

@@ -25,7 +25,7 @@ fn on_a_dead_node(request: &[u8]) -> (World, ToNode) {
 }
 
 /// For a long time only this node of the pool reports.
-fn hear_only(world: &mut World, node: std::net::IpAddr) {
+fn hear_only(world: &mut World, node: switchback_wire::NodeAddress) {
     let end = world.now + LONG;
     while world.now < end {
         world.now += LONG / 80;
@@ -34,7 +34,7 @@ fn hear_only(world: &mut World, node: std::net::IpAddr) {
 }
 
 /// The nodes of the pool that have died or come back since the last time.
-fn dead(world: &mut World) -> Vec<(std::net::IpAddr, bool)> {
+fn dead(world: &mut World) -> Vec<(switchback_wire::NodeAddress, bool)> {
     let now = world.now;
     let plan = world.dispatcher.plan();
     let changes = plan.new_dead(now);

@@ -1,7 +1,6 @@
 //! Downloads whose nodes die and come back at random: a client gets the bytes of its responses in order, each of them from
 //! where it is, and in the end all of them, if a node is left that can go on.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_wire::flow_state::FlowState;
@@ -88,11 +87,11 @@ struct Net {
     seed: u64,
 }
 
-fn number(address: IpAddr) -> usize {
+fn number(address: NodeAddress) -> usize {
     (0..NODES).find(|index| self::address(*index) == address).unwrap()
 }
 
-fn address(index: usize) -> IpAddr {
+fn address(index: usize) -> NodeAddress {
     node(index as u8 + 1)
 }
 

@@ -211,7 +211,7 @@ struct Has {
 }
 
 struct Asked {
-    node: IpAddr,
+    node: NodeAddress,
     flow: usize,
     option: sb_option,
     packet: Vec<u8>,
@@ -237,7 +237,7 @@ fn dispatcher() -> Dispatcher {
     });
     let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes(KEY)]);
     let cluster = switchback_config::parse(&config, Path::new("cluster.toml"), keys).unwrap();
-    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    let addresses: Vec<NodeAddress> = cluster.nodes.iter().map(|node| node.handoff_address()).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
     let mut plan = Plan::new(
         &cluster,
@@ -329,9 +329,9 @@ impl Fuzz {
                     // How much a node has sent: its word about a release says so.
                     bring_up_to_date(&mut packet, &mut view, SERVER + u32::from(*acked), None);
                 }
-                let node = node.map_or(about.node, |last| IpAddr::from([192, 0, 2, 20 + last % 5]));
+                let node = node.map_or(about.node, |last| IpAddr::from([192, 0, 2, 20 + last % 5]).into());
                 let kind = sb_record_kind::SB_RECORD_HANDOFF as u32;
-                let (flow, node) = (client.flow, address_bytes(node));
+                let (flow, node) = (client.flow, node.to_wire());
                 self.record(index, &sb_record { kind, flow, option, node, ..Default::default() }, &packet);
             }
         }
@@ -490,7 +490,7 @@ impl Fuzz {
         let view = TcpView::parse(inner).expect("a packet of TCP inside");
         assert_eq!(view.end, inner.len());
         let epoch = NodeClock::default().epoch(self.now);
-        let peers = Peers { node: to, switch: "192.0.2.10".parse().unwrap(), epoch };
+        let peers = Peers { node: to.into(), switch: "192.0.2.10".parse().unwrap(), epoch };
         let key = keys::handoff_key(&KEY);
         let of = |client: &Client| {
             handoff::tag(&key, &peers, &client.flow, &view, &shim.option) == shim.option.tag
@@ -507,7 +507,7 @@ impl Fuzz {
             self.asked.pop_front();
         }
         let (flow, option) = (index, shim.option);
-        self.asked.push_back(Asked { node: to, flow, option, packet: inner.to_vec() });
+        self.asked.push_back(Asked { node: to.into(), flow, option, packet: inner.to_vec() });
     }
 
     /// Nobody says anything any more.

@@ -65,8 +65,8 @@ pub const ORIGIN: Seq = Seq(u32::MAX - 20);
 /// The first sequence number of the server side, after the SYN-ACK.
 pub const SERVER: Seq = Seq(7000);
 
-pub fn node(last: u8) -> IpAddr {
-    IpAddr::from([192, 0, 2, 20 + last])
+pub fn node(last: u8) -> NodeAddress {
+    IpAddr::from([192, 0, 2, 20 + last]).into()
 }
 
 pub fn flow() -> sb_flow {
@@ -81,8 +81,8 @@ pub fn flow() -> sb_flow {
 /// A handoff packet on its way to a node.
 #[derive(Clone, Debug)]
 pub struct ToNode {
-    pub node: IpAddr,
-    pub second: Option<IpAddr>,
+    pub node: NodeAddress,
+    pub second: Option<NodeAddress>,
     pub op: sb_op,
     pub option: sb_option,
     pub packet: Vec<u8>,
@@ -237,8 +237,10 @@ impl World {
             let has_second = usize::from(shim.geneve.ver_opt_len) * 4 > size_of::<sb_option>();
             let second = has_second.then(|| read_from::<sb_second>(&packet[inner..]).unwrap());
             inner += if has_second { size_of::<sb_second>() } else { 0 };
-            let second = second.map(|second| address_from(second.node));
-            sent.push(ToNode { node: to, second, op, option: shim.option, packet: packet[inner..].to_vec() });
+            let second = second.map(|second| address_from(second.node).into());
+            let number = (u32::from_be(shim.geneve.vni) >> 16) as u16;
+            let node = NodeAddress { machine: to, number: if has_second { 0 } else { number } };
+            sent.push(ToNode { node, second, op, option: shim.option, packet: packet[inner..].to_vec() });
         }
         self.observed.append(&mut output.observed);
         output.clear();
@@ -382,7 +384,7 @@ impl World {
     }
 
     /// The list of a node's flows, which is this one.
-    pub fn list(&mut self, node: IpAddr, listed: sb_listed) -> Vec<ToNode> {
+    pub fn list(&mut self, node: NodeAddress, listed: sb_listed) -> Vec<ToNode> {
         self.dispatcher.list_flows(self.now);
         self.dispatcher.acknowledge();
         let hello = self.flush();
@@ -443,7 +445,13 @@ impl World {
     }
 
     /// A node's report about the pool at the VIP: why it is to have no requests, and its accept queue.
-    pub fn report(&mut self, node: IpAddr, pool: &str, reason: sb_reason, queue: (u16, u16)) -> Vec<ToNode> {
+    pub fn report(
+        &mut self,
+        node: NodeAddress,
+        pool: &str,
+        reason: sb_reason,
+        queue: (u16, u16),
+    ) -> Vec<ToNode> {
         self.reports = self.reports.wrapping_add(1);
         let report = Report {
             listener: flow().vip(),
@@ -466,17 +474,17 @@ impl World {
     }
 
     /// Any handoff packet of a node.
-    pub fn handoff(&mut self, node: IpAddr, option: sb_option, packet: &[u8]) -> Vec<ToNode> {
+    pub fn handoff(&mut self, node: NodeAddress, option: sb_option, packet: &[u8]) -> Vec<ToNode> {
         self.read_handoff(node, option, packet);
         self.flush()
     }
 
-    fn read_handoff(&mut self, node: IpAddr, option: sb_option, packet: &[u8]) {
+    fn read_handoff(&mut self, node: NodeAddress, option: sb_option, packet: &[u8]) {
         let record = sb_record {
             kind: sb_record_kind::SB_RECORD_HANDOFF as u32,
             flow: flow(),
             option,
-            node: address_bytes(node),
+            node: node.to_wire(),
             ..Default::default()
         };
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
@@ -497,7 +505,7 @@ fn plan(config: &str, cluster_keys: &[u8], place: LocalMachine<'_>, now: Duratio
     let made: Vec<ClusterKey> = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
     let sign = keys::handoff_key(made[0].as_bytes());
     let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
-    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    let addresses: Vec<NodeAddress> = cluster.nodes.iter().map(|node| node.handoff_address()).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
     let mut plan = Plan::new(&cluster, sign, ids.all().clone(), place, now);
     for node in plan.nodes.iter_mut().flatten() {

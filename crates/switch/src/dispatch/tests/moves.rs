@@ -21,7 +21,7 @@ fn give(world: &mut World, adopted: &ToNode, to: &str, came: u32, said: u32) -> 
     world.handoff(adopted.node, option, &packet)
 }
 
-fn only(sent: Vec<ToNode>, node: std::net::IpAddr) -> ToNode {
+fn only(sent: Vec<ToNode>, node: switchback_wire::NodeAddress) -> ToNode {
     let [adopt] = &sent[..] else { panic!("one ADOPT, not {sent:?}") };
     assert_eq!((adopt.op, adopt.node), (SB_OP_ADOPT, node));
     adopt.clone()

@@ -41,10 +41,13 @@ impl Random {
     }
 }
 
-/// A node's kernel: what it has received of the flow, and what waits behind a gap.
+/// A machine's kernel: what it has received of the flow, and what waits behind a gap. It may have several nodes, of which
+/// one has the flow.
 #[derive(Default)]
-struct Node {
+struct Machine {
     owns: bool,
+    /// Of the node that owns the flow, or has owned it last.
+    number: u16,
     /// The connection has come to its end here.
     over: bool,
     released_at: u32,
@@ -92,7 +95,9 @@ struct Kept {
 struct Net {
     worlds: Vec<World>,
     random: Random,
-    nodes: HashMap<IpAddr, Node>,
+    machines: HashMap<IpAddr, Machine>,
+    /// The nodes `n1`, `n2` and `n3`.
+    nodes: [NodeAddress; 3],
     /// The client's whole stream, and how much of it has been acknowledged.
     stream: Vec<u8>,
     /// The same with each request for the other pool, if the client sends some of that instead, and has nodes' kernels drop
@@ -106,7 +111,7 @@ struct Net {
     /// Until then nothing that nodes answer arrives, though their reports do.
     deaf_until: Duration,
     /// Nodes' descriptions of the flow for lists, which arrive later.
-    listed: Vec<(IpAddr, sb_listed)>,
+    listed: Vec<(NodeAddress, sb_listed)>,
     /// The switch that gets all of the client's packets. None: any.
     route: Option<usize>,
     seed: u64,
@@ -150,20 +155,20 @@ impl Net {
                 queue.push(packet.clone());
             }
             if matches!(packet.op, SB_OP_KEEP | SB_OP_RESTORE) {
-                let said = self.nodes.get_mut(&packet.node).unwrap().keep_or_restore(&packet);
+                let said = self.machines.get_mut(&packet.node.machine).unwrap().keep_or_restore(&packet);
                 if let Some((option, inner)) = said.filter(|_| !self.random.chance(5)) {
                     queue.extend(self.worlds[switch].handoff(packet.node, option, &inner));
                 }
                 continue;
             }
             let Some((op, reason)) = self.at_node(&packet) else { continue };
-            let keeps = packet.op == SB_OP_PROBE && self.nodes[&packet.node].kept.is_some();
+            let keeps = packet.op == SB_OP_PROBE && self.machines[&packet.node.machine].kept.is_some();
             let flags = if keeps { SB_PROBE_KEPT as u8 } else { 0 };
             if self.worlds[switch].now < self.deaf_until {
                 continue;
             }
             if matches!(op, SB_OP_OWNED | SB_OP_UNREAD) {
-                let node = self.nodes.get_mut(&packet.node).unwrap();
+                let node = self.machines.get_mut(&packet.node.machine).unwrap();
                 let mut framing = node.framing;
                 let undecided = node.framing == SB_MARK_UPGRADING;
                 if undecided && node.end() >= Net::offset(node.next) && self.random.chance(60) {
@@ -176,20 +181,22 @@ impl Net {
                 let state = sb_flow_state { framing: framing.to_be(), ..node.state() };
                 let option = described(&packet.option, op, state);
                 let option = sb_option { flags, ..option };
-                queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
+                // The node that has the flow answers, whichever was asked.
+                let owner = NodeAddress { number: node.number, ..packet.node };
+                queue.extend(self.worlds[switch].handoff(owner, option, &packet.packet));
                 continue;
             }
             if self.random.chance(5) {
                 continue;
             }
             if op == SB_OP_CONFIRMED {
-                let arrived = (ORIGIN + self.nodes[&packet.node].end()).to_be();
+                let arrived = (ORIGIN + self.machines[&packet.node.machine].end()).to_be();
                 let option = answered(&packet.option, op, SB_REASON_NONE)
                     .with(|said: &mut sb_confirmed| said.arrived = arrived);
                 queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
             }
-            let node = &self.nodes[&packet.node];
+            let node = &self.machines[&packet.node.machine];
             let option = answered(&packet.option, op, reason).with(|flow: &mut sb_flow_state| match op {
                 SB_OP_UNOWNED => {
                     flow.next = (ORIGIN + node.released_at).to_be();
@@ -216,8 +223,11 @@ impl Net {
 
     /// A node that owns the flow describes it, and a switch gets what a node described at some time.
     fn list(&mut self) {
-        let owner = self.nodes.iter().find(|(_, node)| node.owns);
-        let listed = owner.map(|(address, node)| (*address, sb_listed { flow: flow(), state: node.state() }));
+        let owner = self.machines.iter().find(|(_, node)| node.owns);
+        let listed = owner.map(|(&machine, node)| {
+            let listed = sb_listed { flow: flow(), state: node.state() };
+            (NodeAddress { machine, number: node.number }, listed)
+        });
         self.listed.extend(listed);
         if self.listed.is_empty() {
             return;
@@ -241,8 +251,8 @@ impl Net {
     /// All nodes live, and say so.
     fn report(&mut self) {
         for switch in 0..self.worlds.len() {
-            for (last, pool) in [(1, "web"), (2, "web"), (3, "img")] {
-                let sent = self.worlds[switch].report(node(last), pool, SB_REASON_NONE, (0, 511));
+            for (node, pool) in std::iter::zip(self.nodes, ["web", "web", "img"]) {
+                let sent = self.worlds[switch].report(node, pool, SB_REASON_NONE, (0, 511));
                 self.deliver(switch, sent);
             }
         }
@@ -250,10 +260,10 @@ impl Net {
 
     fn at_node(&mut self, packet: &ToNode) -> Option<(sb_op, sb_reason)> {
         let offset = Net::offset(packet.view().seq);
-        let owners = self.nodes.values().filter(|node| node.owns).count();
-        let begun = self.nodes.values().map(Node::end).max().unwrap();
+        let owners = self.machines.values().filter(|node| node.owns).count();
+        let begun = self.machines.values().map(Machine::end).max().unwrap();
         let (seed, acked, now) = (self.seed, self.acked, self.worlds[0].now);
-        let node = self.nodes.get_mut(&packet.node).unwrap();
+        let node = self.machines.get_mut(&packet.node.machine).unwrap();
         let next = Seq::from_be(packet.option.flow_state().next);
         let count = u16::from_be(packet.option.flow_state().requests);
         // What is late is from before the node gave the flow up and adopted it again.
@@ -285,16 +295,29 @@ impl Net {
             // A late copy from before the release.
             SB_OP_ADOPT if !node.owns && offset < node.released_at => None,
             SB_OP_ADOPT => {
-                if !node.owns {
+                if node.owns {
+                    assert_eq!(
+                        node.number, packet.node.number,
+                        "seed {seed}: another node of its machine has it"
+                    );
+                } else {
                     assert_eq!(owners, 0, "seed {seed}: a second owner");
                     assert!(offset >= begun, "seed {seed}: what was begun before {begun} begins at {offset}");
                     let (newest, kept) = (generation, node.kept.take());
-                    *node = Node { owns: true, newest, origin_of_ownership: offset, kept, ..Node::default() };
+                    let number = packet.node.number;
+                    *node = Machine {
+                        owns: true,
+                        number,
+                        newest,
+                        origin_of_ownership: offset,
+                        kept,
+                        ..Machine::default()
+                    };
                     node.set_mark(packet, now);
                     node.passed = offset + packet.data().len() as u32;
                 }
                 node.take(offset, packet.data());
-                self.acked = self.acked.max(self.nodes[&packet.node].end());
+                self.acked = self.acked.max(self.machines[&packet.node.machine].end());
                 Some((SB_OP_ADOPTED, SB_REASON_NONE))
             }
             SB_OP_CONFIRM
@@ -313,7 +336,7 @@ impl Net {
                     intake == Intake::Unread || is_late || count != node.requests || told == known,
                     "seed {seed}: {told:?}"
                 );
-                self.acked = self.acked.max(self.nodes[&packet.node].end());
+                self.acked = self.acked.max(self.machines[&packet.node.machine].end());
                 if intake == Intake::NotTaken {
                     assert!(self.worlds[0].loses || self.other.is_some(), "seed {seed}: not taken");
                     self.over = true;
@@ -347,7 +370,7 @@ impl Net {
                 assert_eq!((usize::from(node.requests), node.heads), (methods.len(), heads), "seed {seed}");
                 (node.owns, node.released_at) = (false, offset);
                 node.newest = Generation::from_be(packet.option.said::<sb_question>().next_generation);
-                self.check(packet.node);
+                self.check(packet.node.machine);
                 Some((SB_OP_RELEASED, SB_REASON_NONE))
             }
             _ => None,
@@ -399,7 +422,7 @@ impl Net {
     /// The connection ends, and copies of its first packet come late, perhaps after a restart. They begin nothing that
     /// has begun.
     fn end(&mut self, lost: bool, config: &str) {
-        for node in self.nodes.values_mut().filter(|node| node.owns) {
+        for node in self.machines.values_mut().filter(|node| node.owns) {
             (node.owns, node.over, node.kept) = (false, true, None);
         }
         for world in &mut self.worlds {
@@ -418,17 +441,18 @@ impl Net {
     }
 
     /// What a node got is the right part of the stream, and only requests of its pool.
-    fn check(&self, address: IpAddr) {
-        let node = &self.nodes[&address];
+    fn check(&self, machine: IpAddr) {
+        let node = &self.machines[&machine];
+        let address = NodeAddress { machine, number: node.number };
         let from = node.origin_of_ownership as usize;
         let expected = &self.stream[from..from + node.received.len()];
         let seed = self.seed;
         assert!(self.other.is_some() || node.received == expected, "seed {seed}: wrong bytes at {address}");
-        let wrong = if address == node_of_img() { " /web/" } else { " /img/" };
+        let wrong = if address == self.nodes[2] { " /web/" } else { " /img/" };
         let read = self.switches_at.map_or(node.received.len(), |at| (at as usize).saturating_sub(from));
         let text = String::from_utf8_lossy(&node.received[..read.min(node.received.len())]);
         assert!(!text.contains(wrong), "seed {seed}: {address} got {wrong}");
-        for last in (1..=3).filter(|last| super::model::node(*last) != address) {
+        for last in (1..=3).filter(|last| self.nodes[usize::from(*last) - 1] != address) {
             let pool = if last == 3 { "img" } else { "web" };
             let cookie = format!("; {}; ", cookie_of(pool, last));
             assert!(!text.contains(&cookie), "seed {seed}: {address} got a session of n{last}");
@@ -448,8 +472,9 @@ fn methods_in(received: &[u8]) -> Vec<bool> {
     lines.map(|line| line.contains("HEAD /")).collect()
 }
 
-fn node_of_img() -> IpAddr {
-    node(3)
+/// The configuration with the node of the pool `img` on the machine of `n1`.
+fn with_shared_machine(config: &str) -> String {
+    config.replace("\"192.0.2.23\"", "\"192.0.2.21\"\nserver = \"127.0.0.1:8080\"")
 }
 
 /// The usual pools with sessions, and one of all nodes without.
@@ -477,7 +502,7 @@ fn cookie_of(pool: &str, last: u8) -> String {
     }
 }
 
-impl Node {
+impl Machine {
     /// It accepts newer adoptions only.
     fn is_barred(&self, generation: Generation) -> bool {
         !generation.is_newer(self.newest)
@@ -685,14 +710,20 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         }
     }
     let config = if sessions { with_sessions() } else { CONFIG.to_owned() };
+    let shares = random.chance(50);
+    let config = if shares { with_shared_machine(&config) } else { config };
+    let number = node_address::numbers(&["n3"])[0];
+    let third = if shares { NodeAddress { number, ..node(1) } } else { node(3) };
+    let nodes = [node(1), node(2), third];
     let worlds = match trouble {
         Trouble::Switches(count) => (0..count).map(|number| World::of_several(&config, number)).collect(),
         _ => vec![World::of(&config)],
     };
-    let nodes = (1..=3).map(|last| (node(last), Node::default())).collect();
+    let machines = nodes.iter().map(|node| (node.machine, Machine::default())).collect();
     let mut net = Net {
         worlds,
         random,
+        machines,
         nodes,
         other: (trouble == Trouble::Lies).then(|| with_other_pools(&stream)),
         stream,
@@ -748,7 +779,7 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         if net.worlds.len() > 1 && !is_calm && net.random.chance(10) {
             net.take_back();
         }
-        let cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
+        let cookie = !lost || net.machines.values().all(|node| node.received.is_empty());
         net.worlds.iter_mut().for_each(|world| world.cookie = cookie);
         // A flight of segments from the first unacknowledged byte on, cut anywhere, some lost.
         let mut segments = Vec::new();
@@ -785,8 +816,8 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         }
         net.pause();
     }
-    for last in 1..=3 {
-        net.check(node(last));
+    for machine in net.machines.keys() {
+        net.check(*machine);
     }
     net.hear();
     let whole = !net.over && net.acked == len;

@@ -1,6 +1,5 @@
 //! A node dies in the middle of a response, and another one can go on with it (RESUME).
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_http::framing::Framing;
@@ -61,12 +60,12 @@ impl Download {
     }
 
     /// What the node says that can go on with the response, whose request is the last one.
-    fn offer(&mut self, heir: IpAddr, of: &str, gone: bool) -> Vec<ToNode> {
+    fn offer(&mut self, heir: NodeAddress, of: &str, gone: bool) -> Vec<ToNode> {
         let state = FlowState::read(&self.at_first.option);
         self.offer_in(heir, of, gone, state)
     }
 
-    fn offer_in(&mut self, heir: IpAddr, of: &str, gone: bool, state: FlowState) -> Vec<ToNode> {
+    fn offer_in(&mut self, heir: NodeAddress, of: &str, gone: bool, state: FlowState) -> Vec<ToNode> {
         let message = FromNode::Resume { of: pool_id(of), gone, state, has: Seq(0) };
         let packet = bare(&flow(), true, state.next, SERVER + KNOWN, flags::ACK);
         self.world.handoff(heir, message.option(), &packet)
@@ -90,7 +89,7 @@ impl Download {
         view
     }
 
-    fn resumed_at(&mut self, heir: IpAddr) -> ToNode {
+    fn resumed_at(&mut self, heir: NodeAddress) -> ToNode {
         assert!(self.offer(heir, "n1", false).is_empty());
         self.asked();
         let len = self.len;

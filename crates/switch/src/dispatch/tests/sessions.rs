@@ -4,8 +4,6 @@ mod away;
 
 use std::time::Duration;
 
-use std::net::IpAddr;
-
 use switchback_flow::entry::Entry;
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
@@ -79,7 +77,7 @@ struct Client {
 }
 
 /// What the switch did with a request: the operations, and the last one's node and session.
-type Done = (Vec<sb_op>, IpAddr, sb_session);
+type Done = (Vec<sb_op>, NodeAddress, sb_session);
 
 impl Client {
     fn new(config: &str, keys: &[u8]) -> Self {
@@ -251,8 +249,8 @@ fn a_key_has_its_node_and_without_one_the_policy_decides() {
     for strict in [false, true] {
         let mut client = Client::new(&config(if strict { STRICT } else { "" }), &[7]);
         let user = |user: u32| request("user", &format!("X-User: {user}\r\n"));
-        let owners: Vec<IpAddr> = (0..12).map(|number| client.ask(&user(number)).1).collect();
-        let again: Vec<IpAddr> = (0..12).map(|number| client.ask(&user(number)).1).collect();
+        let owners: Vec<NodeAddress> = (0..12).map(|number| client.ask(&user(number)).1).collect();
+        let again: Vec<NodeAddress> = (0..12).map(|number| client.ask(&user(number)).1).collect();
         assert_eq!((&owners, client.counts()), (&again, [24, 0, 0, 0]));
         assert!(NODES.iter().enumerate().all(|(index, _)| owners.contains(&node(index as u8 + 1))));
         assert_eq!(client.ask(&request("user", "")).0, [SB_OP_FORWARD], "its flow stays");

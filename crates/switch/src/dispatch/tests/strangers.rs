@@ -1,6 +1,5 @@
 //! Clients that begin and go no further.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_flow::entry::Entry;
@@ -88,7 +87,7 @@ fn nodes_without_a_clock_are_asked_when_it_is_known() {
     let id = world.dispatcher.plan().node_at(node(3)).unwrap();
     let clock = world.dispatcher.plan().nodes[id.index()].as_mut().unwrap().clock.take();
     let asked = unknown(&mut world, &data(100, 0, b"anything"));
-    let probed = |sent: &[ToNode]| -> Vec<IpAddr> {
+    let probed = |sent: &[ToNode]| -> Vec<NodeAddress> {
         sent.iter().filter(|sent| sent.op == SB_OP_PROBE).map(|sent| sent.node).collect()
     };
     assert_eq!(probed(&asked), [node(1), node(2)]);

@@ -1,6 +1,5 @@
 //! Flows that switches take from a node that drains, each as far as it knows of them.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_flow::entry::{Entry, Mode};
@@ -15,7 +14,7 @@ use sb_op::*;
 use sb_reason::*;
 
 /// A switch beside others whose flow has made one request; the node that has it, and the end of the request.
-fn settled() -> (World, IpAddr, u32) {
+fn settled() -> (World, NodeAddress, u32) {
     let mut world = World::of_several(CONFIG, 0);
     let request = get("/web/a");
     let sent = world.client_packet(&data(0, 0, &request));

@@ -61,6 +61,14 @@ address = "192.0.2.27"
 [[node]]
 name = "here-v6"
 address = "2001:db8::27"
+[[node]]
+name = "numbered-v4"
+address = "192.0.2.21"
+server = "127.0.0.1:8080"
+[[node]]
+name = "numbered-v6"
+address = "2001:db8::21"
+server = "127.0.0.1:8080"
 [[pool]]
 name = "web"
 nodes = ["v4", "v6", "on-another-interface", "ends-in-zeros"]
@@ -88,8 +96,10 @@ pub const ENDS_IN_ZEROS: NodeId = NodeId(4);
 pub const DEAD: NodeId = NodeId(5);
 /// Ids of the local node.
 pub const HERE: [NodeId; 2] = [NodeId(6), NodeId(7)];
+/// Ids of a second node on the machines of [`V4`] and [`V6`].
+pub const NUMBERED: [NodeId; 2] = [NodeId(8), NodeId(9)];
 /// Id of no node.
-pub const UNKNOWN: NodeId = NodeId(9);
+pub const UNKNOWN: NodeId = NodeId(10);
 
 /// The second key is accepted, but does not sign.
 pub const CLUSTER_KEYS: [u8; 2] = [7, 8];
@@ -209,7 +219,7 @@ impl Bench {
     fn set_nodes(&self) {
         self.clocks_set.set(Instant::now());
         for (id, node) in (0..).map(NodeId).zip(&self.cluster.nodes) {
-            self.program.set_node(id, &Self::node(id, node.address)).unwrap();
+            self.program.set_node(id, &Self::node(id, node.handoff_address())).unwrap();
         }
     }
 
@@ -236,10 +246,10 @@ impl Bench {
         (MTU - OVERHEAD_V6 as u32 - if v6 { 60 } else { 40 }) as u16
     }
 
-    fn node(id: NodeId, node: IpAddr) -> sb_node {
+    fn node(id: NodeId, node: NodeAddress) -> sb_node {
         sb_node {
-            address: address_bytes(node),
-            source: address_bytes(Self::source(node)),
+            address: node.to_wire(),
+            source: address_bytes(Self::source(node.machine)),
             ifindex: match id {
                 UNRESOLVED => 0,
                 ON_ANOTHER_INTERFACE => ELSEWHERE,
@@ -247,7 +257,7 @@ impl Bench {
             },
             next_hop: Self::next_hop(id),
             our_mac: OURS,
-            dead: u32::from(id == DEAD),
+            dead: u16::from(id == DEAD),
             here: u16::from(HERE.contains(&id)),
             ways: Ways::ALL.0,
             clock: NodeClock::told(
@@ -255,6 +265,7 @@ impl Bench {
                 Duration::from_nanos(monotonic_ns()),
             )
             .ahead(),
+            reserved: [0; 3],
         }
     }
 
@@ -270,16 +281,16 @@ impl Bench {
     }
 
     /// Addresses of this switch and a node, with the epoch of the tests.
-    pub fn peers(node: IpAddr) -> Peers {
-        Peers { node, switch: Self::source(node), epoch: NODE_EPOCH }
+    pub fn peers(node: NodeAddress) -> Peers {
+        Peers { node, switch: Self::source(node.machine), epoch: NODE_EPOCH }
     }
 
     fn next_hop(id: NodeId) -> [u8; 6] {
         [2, 0, 0, 0, 1, id.0 as u8]
     }
 
-    pub fn node_address(&self, id: NodeId) -> IpAddr {
-        self.cluster.nodes[id.index()].address
+    pub fn node_address(&self, id: NodeId) -> NodeAddress {
+        self.cluster.nodes[id.index()].handoff_address()
     }
 
     /// The key that signs handoff packets.
@@ -339,7 +350,7 @@ impl Bench {
         encode(&mut out, &Self::sign(), &Way::to_node(Self::peers(node)), flow, option, view, packet);
         let class = (u16::from_be_bytes([packet[0], packet[1]]) >> 4) as u8;
         let class = if packet[0] >> 4 == 4 { packet[1] } else { class };
-        if node.is_ipv4() {
+        if node.machine.is_ipv4() {
             out[1] = class;
             seal_ipv4(&mut out);
         } else {

@@ -50,7 +50,7 @@ fn mode(mode: sb_mode) -> sb_flow_entry {
 pub fn rows(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for flow in &flows() {
-        for node in [V4, V6, ENDS_IN_ZEROS] {
+        for node in [V4, V6, ENDS_IN_ZEROS, NUMBERED[0], NUMBERED[1]] {
             rows.extend(forwarded_rows(bench, flow, &entry(node), Verdict::Tx));
         }
         rows.extend(forwarded_rows(bench, flow, &entry(ON_ANOTHER_INTERFACE), Verdict::Redirect));

@@ -37,7 +37,7 @@ struct NodeFrame {
 }
 
 fn shim_of(bench: &Bench, node: NodeId) -> usize {
-    let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+    let overhead = if bench.node_address(node).machine.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
     14 + overhead - size_of::<sb_shim>()
 }
 
@@ -61,10 +61,11 @@ fn node_frame(
 pub fn rows(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for flow in &flows() {
-        for node in [V4, V6] {
+        for node in [V4, V6, NUMBERED[0], NUMBERED[1]] {
             rows.extend(message_rows(bench, flow, node));
             rows.extend(closed_rows(bench, flow, node));
             rows.extend(tag_rows(bench, flow, node));
+            rows.extend(number_rows(bench, flow, node));
             rows.extend(version_rows(bench, flow, node));
             rows.extend(foreign_rows(bench, flow, node));
             rows.extend(garbage_rows(bench, flow, node));
@@ -132,7 +133,7 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     let tcp = inside + if flow.client().is_ipv4() { 20 } else { 40 };
     let addresses = if flow.client().is_ipv4() { inside + 12 } else { inside + 8 };
     let (node_address, switch_address) =
-        if bench.node_address(node).is_ipv4() { (14 + 12, 14 + 16) } else { (14 + 8, 14 + 24) };
+        if bench.node_address(node).machine.is_ipv4() { (14 + 12, 14 + 16) } else { (14 + 8, 14 + 24) };
     let places = [
         ("version", option + 4),
         ("operation", option + 5),
@@ -167,6 +168,36 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
     rows.push(row("tag: an unknown key", flow, stranger));
     let none = node_frame(bench, node, &sb_key::default(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
     rows.push(row("tag: a key of zeros", flow, none));
+    rows
+}
+
+/// Packets that say another number of the node than their tag.
+fn number_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
+    let NodeFrame { frame, option, shim } =
+        node_frame(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
+    let saying = |number: u16| {
+        let mut frame = frame.clone();
+        frame[shim + 12..shim + 14].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    let own = bench.node_address(node);
+    let of_sibling = |id: &NodeId| {
+        let node = bench.node_address(*id);
+        (node.machine == own.machine && node != own).then_some(node.number)
+    };
+    let sibling = [V4, V6].iter().chain(&NUMBERED).find_map(of_sibling).expect("another node of the machine");
+    let strange = own.number.max(sibling) ^ 1;
+    let mut rows = vec![
+        Row::new("the number of another node", flow, saying(sibling), Verdict::Drop, [DropTag]),
+        Row::new("the number of no node", flow, saying(strange), Verdict::Drop, [DropEpoch]),
+    ];
+    if own.number == 0 {
+        // The end of a second candidate's epoch.
+        let mut row = Row::new("no number", flow, saying(0xff), Verdict::Drop, [HandoffReceived])
+            .records(SB_RECORD_HANDOFF);
+        (row.inner, row.from_node) = (Some(inner(flow)), Some((node, option)));
+        rows.push(row);
+    }
     rows
 }
 
@@ -256,7 +287,7 @@ fn foreign_rows(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<Row> {
         .collect();
     // Shorter than our headers, with right outer lengths.
     for len in [0, 8, 16, 47] {
-        let ip = Ip::new(bench.node_address(node), flow.vip().ip());
+        let ip = Ip::new(bench.node_address(node).machine, flow.vip().ip());
         let ip = if ip.source.is_ipv4() == ip.dest.is_ipv4() { ip } else { Ip { dest: ip.source, ..ip } };
         let packet = ip.carry(17, &frame[shim..shim + len], None);
         rows.push(row(&format!("{len} bytes of UDP"), to_us(&packet)));
