@@ -227,7 +227,7 @@ pub(crate) struct Node {
     #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
     /// Where handoff packets go. Several nodes may have one address: they are on one machine, with one agent, and have
-    /// different servers. `hidden`, `tunnel` and `adoption` are then the same for all of them.
+    /// different servers. `hidden`, `tunnel`, `adoption` and `plain_tcp` are then the same for all of them.
     #[schemars(transform = shape::allowed(
         "an IPv4 or IPv6 address: no VIP, not link-local, loopback, multicast or unspecified"
     ))]

@@ -101,16 +101,21 @@ const ROWS: &[Row] = &[
     // Without a common service.
     (&[A, A], &["n1"], &[VIP], "", &[]),
     (
-        &["hidden = true\nadoption = \"replay\"", "tunnel = true\nserver = \"127.0.0.1:81\""],
+        &[
+            "hidden = true\nplain_tcp = true\nadoption = \"replay\"",
+            "tunnel = true\nserver = \"127.0.0.1:81\"",
+        ],
         &["n1", "n2"],
         &[VIP],
         "[[client]]\nnetwork = \"198.51.100.0/24\"\n",
         &[
-            "10:8: hidden false of node \"n2\", but true of node \"n1\" with the same address 192.0.2.21, allowed is the same \
+            "11:8: hidden false of node \"n2\", but true of node \"n1\" with the same address 192.0.2.21, allowed is the same \
              for both",
-            "10:8: adoption \"auto\" of node \"n2\", but \"replay\" of node \"n1\" with the same address 192.0.2.21, allowed \
+            "11:8: plain_tcp false of node \"n2\", but true of node \"n1\" with the same address 192.0.2.21, allowed is the \
+             same for both",
+            "11:8: adoption \"auto\" of node \"n2\", but \"replay\" of node \"n1\" with the same address 192.0.2.21, allowed \
              is the same for both",
-            "12:10: tunnel true of node \"n2\", but false of node \"n1\" with the same address 192.0.2.21, allowed is the \
+            "13:10: tunnel true of node \"n2\", but false of node \"n1\" with the same address 192.0.2.21, allowed is the \
              same for both",
         ],
     ),

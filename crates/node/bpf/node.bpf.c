@@ -76,7 +76,6 @@ static __noinline int on_hello(const struct handoff *h)
             .drain = !!(h->option.flags & SB_HELLO_DRAIN),
             .own = said->own,
         };
-
         struct sb_asking asking = {.node = h->node};
 
         sb_copy_v6(asking.switch_address, h->sender);

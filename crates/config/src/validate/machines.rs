@@ -46,6 +46,9 @@ impl Mistakes {
         if node.hidden != first.hidden {
             self.at(&file.name, said("hidden", &node.hidden, &first.hidden));
         }
+        if node.plain_tcp != first.plain_tcp {
+            self.at(&file.name, said("plain_tcp", &node.plain_tcp, &first.plain_tcp));
+        }
         if node.tunnel != first.tunnel {
             self.at_one(&file.tunnel, &file.name, said("tunnel", &node.tunnel, &first.tunnel));
         }
