@@ -68,11 +68,17 @@ impl World {
     }
 }
 
+/// The port that the packet of an answer comes from.
+pub fn client_port(inner: &[u8]) -> u16 {
+    let tcp = if inner[0] >> 4 == 4 { 20 } else { 40 };
+    u16::from_be_bytes([inner[tcp], inner[tcp + 1]])
+}
+
 /// A flow as the client and the switch see it: `handoff.seq` and `handoff.ack` are where the client is.
 pub struct Flow<'a> {
     pub world: &'a World,
     pub handoff: Handoff,
-    port: u16,
+    pub port: u16,
     server: Option<TcpStream>,
 }
 
@@ -118,8 +124,7 @@ impl Flow<'_> {
     pub fn answer(&self) -> Result<(sb_option, Vec<u8>)> {
         loop {
             let (option, inner) = answer(&self.world.ear)?;
-            let tcp = if inner[0] >> 4 == 4 { 20 } else { 40 };
-            if inner[tcp..tcp + 2] == self.port.to_be_bytes() {
+            if client_port(&inner) == self.port {
                 return Ok((option, inner));
             }
         }
