@@ -60,6 +60,10 @@ H2SPEC := target/tools/h2spec
 $(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps-test
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
+# Sets `ok` and `bad` from what cargo test has said in `log`, and from its `status`.
+COUNT = read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
+	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi
+
 # Suites that also run with replayed handshakes. The longest loads do so by hand: SWITCHBACK_ADOPTION=replay cargo test.
 REPLAYED := one_connection pipelining loss tcp draining crash sessions split access_log
 
@@ -75,8 +79,7 @@ test: deps-test root python $(H2SPEC)
 		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; }; \
 	status=0; tests --workspace; \
 	SWITCHBACK_ADOPTION=replay tests --workspace $(REPLAYED:%=--test %) -- --skip bad_path; \
-	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
-	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
+	$(COUNT); \
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \
 	echo "$$passed passed, $$failed failed"; \
 	[ "$$failed" = 0 ]
@@ -113,8 +116,7 @@ test-kernels: deps-kernels root $(FIRST) $(LATER)
 	within $(LATER); tests $$core -- --test-threads=1; \
 	tests --test replay -- --ignored; \
 	unset $${!CARGO_TARGET_*}; SWITCHBACK_KERNEL=$(LATER) tests --test kernels -- --ignored; \
-	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
-	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
+	$(COUNT); \
 	echo "$$ok passed, $$bad failed"; \
 	[ "$$bad" = 0 ]
 
@@ -130,8 +132,7 @@ fuzz: deps-test root
 		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \
 		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; \
 	done; \
-	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
-	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
+	$(COUNT); \
 	echo "$$ok targets passed, $$bad failed"; \
 	[ "$$bad" = 0 ]
 

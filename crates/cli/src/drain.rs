@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use jiff::SignedDuration;
 use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
-use switchback_runtime::marks::{self, Mark};
+use switchback_runtime::marks;
 use switchback_status::Status;
 
 use crate::control::Target;
@@ -141,7 +141,7 @@ impl Undrain {
 
 /// Withdraws the switch of this network namespace, or ends that.
 fn withdraw(on: bool) -> Result<(), Failure> {
-    let changed = marks::set(Mark::Withdrawn, on)?;
+    let changed = marks::set_withdrawn(on)?;
     println!(
         "{}",
         match (on, changed) {

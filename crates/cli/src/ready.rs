@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use switchback_runtime::control::find_sockets;
-use switchback_runtime::marks::{self, Mark};
+use switchback_runtime::marks;
 use switchback_status::Status;
 use switchback_status::switch::{NodeView, ServiceStatus, SwitchStatus};
 
@@ -34,7 +34,7 @@ pub struct Ready {
 
 impl Ready {
     pub fn run(self) -> Result<(), Failure> {
-        if marks::is_set(Mark::Withdrawn).map_err(Failure::not_ready)? {
+        if marks::is_withdrawn().map_err(Failure::not_ready)? {
             return Err(Failure::not_ready(
                 "withdrawn; take it into service again: switchback undrain --self",
             ));

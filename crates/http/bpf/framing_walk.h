@@ -6,7 +6,7 @@
  * header:
  *
  *     FRAMING_CONTEXT                   type of its context
- *     FRAMING_LOAD(ctx, at, to, len)    reads bytes of its packet
+ *     FRAMING_LOAD(ctx, at, to, len, most)    reads bytes of its packet, as sb_load_some()
  *     FRAMING_TABLES                    number of its automata; each walk names one in `table`
  *
  * Most of a head is text in which only the end of the line matters. The walker passes over it in words of 8
@@ -18,12 +18,13 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "bytes.h"
 #include "framing.h"
 
 #ifndef FRAMING_CONTEXT
-#define FRAMING_CONTEXT                struct xdp_md
-#define FRAMING_LOAD(ctx, at, to, len) bpf_xdp_load_bytes(ctx, at, to, len)
-#define FRAMING_TABLES                 1
+#define FRAMING_CONTEXT struct xdp_md
+#define FRAMING_LOAD    sb_xdp_load_some
+#define FRAMING_TABLES  1
 #endif
 
 /* Cells of all tables. User space writes them before it loads the program. */
@@ -253,15 +254,12 @@ static __always_inline void framing_skip(struct framing_walk *w)
 static __always_inline int framing_load(FRAMING_CONTEXT *ctx, struct framing_walk *w,
                                         struct framing_block *block)
 {
-        __u32 at = w->at, len = w->end - at, less;
+        __u32 at = w->at, len = w->end - at;
 
         if (at >= w->block && at < w->block_end)
                 return 0;
         len = len < FRAMING_BLOCK ? len : FRAMING_BLOCK;
-        /* Verifiers before Linux 6.8 learn no lower bound from a comparison with 0. */
-        less = len - 1;
-        asm volatile("" : "+r"(less));
-        if (less >= FRAMING_BLOCK || FRAMING_LOAD(ctx, at, block->bytes, less + 1))
+        if (FRAMING_LOAD(ctx, at, block->bytes, len, FRAMING_BLOCK))
                 return -1;
         w->block = at;
         w->block_end = at + len;

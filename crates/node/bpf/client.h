@@ -329,15 +329,13 @@ __noinline int leave(struct __sk_buff *skb, const struct sb_flow *flow)
 {
         struct sb_node_settings *s;
         struct sb_tunnel *tunnel;
-        __u32 zero = 0;
 
         if (!flow || !tunnel_len(flow->client))
                 return TCX_NEXT;
         s = settings_towards(flow->client);
-        tunnel = bpf_map_lookup_elem(&tunnels, &zero);
+        tunnel = sb_zeroed(&tunnels, sizeof(*tunnel));
         if (!s || !tunnel)
                 return TCX_NEXT;
-        __builtin_memset(tunnel, 0, sizeof(*tunnel));
         tunnel->flow = *flow;
         if (!is_vip(tunnel->flow.vip))
                 return TCX_NEXT;

@@ -64,12 +64,7 @@ struct {
 
 static __always_inline struct sb_owned *fresh_entry(void)
 {
-        __u32 zero = 0;
-        struct sb_owned *flow = bpf_map_lookup_elem(&fresh, &zero);
-
-        if (flow)
-                __builtin_memset(flow, 0, sizeof(*flow));
-        return flow;
+        return sb_zeroed(&fresh, sizeof(struct sb_owned));
 }
 
 /* Addresses of the VIPs of this node. The value is SB_VIP_*. */

@@ -3,9 +3,9 @@
 #ifndef NODE_MESSAGES_H
 #define NODE_MESSAGES_H
 
-#define FRAMING_CONTEXT                struct __sk_buff
-#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
-#define FRAMING_TABLES                 2
+#define FRAMING_CONTEXT struct __sk_buff
+#define FRAMING_LOAD    sb_load_some
+#define FRAMING_TABLES  2
 #include "framing_walk.h"
 
 #endif

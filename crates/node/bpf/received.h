@@ -43,12 +43,7 @@ struct {
 
 static __always_inline struct handoff *fresh_handoff(void)
 {
-        __u32 zero = 0;
-        struct handoff *h = bpf_map_lookup_elem(&handoffs, &zero);
-
-        if (h)
-                __builtin_memset(h, 0, sizeof(*h));
-        return h;
+        return sb_zeroed(&handoffs, sizeof(struct handoff));
 }
 
 /* Results of handlers besides the verdicts of linux/bpf.h. */

@@ -383,7 +383,7 @@ impl Agent<'_> {
             epoch: said.list,
             number: said.listed,
         });
-        lists.update(now, &wanted.collect::<Vec<_>>(), |node| self.programs.flows(node))?;
+        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
         let describe = |node: u16, flows: &[sb_flow]| self.programs.describe(node, flows);
         let packets = lists.packets(now, &self.plan.signer(), describe)?;
         self.sender.send(&packets)

@@ -255,7 +255,7 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
     PoolNodes {
         name: pool.name.clone(),
         policy: pool.policy.name(),
-        here: pool.nodes.iter().any(|node| plan.is_own(*node)),
+        here: plan.has_own(pool),
         others: other_nodes(plan, pool),
         resume: pool.resume,
     }

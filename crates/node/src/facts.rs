@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::records::{Numbered, Record, encode};
-use switchback_wire::{Seq, address_from, sb_closed, sb_end, sb_fact};
+use switchback_wire::{Seq, address_from, sb_asking, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
 use crate::window::Window;
@@ -30,6 +30,11 @@ pub(crate) struct FactsAck {
 
 /// A switch, and the number of the node of this machine about which it asks.
 pub(crate) type Asker = (IpAddr, u16);
+
+/// Who asks, as maps and rings of the programs say it.
+pub(crate) fn asker_of(by: sb_asking) -> Asker {
+    (address_from(by.switch_address), by.node as u16)
+}
 
 /// Queues of facts.
 #[derive(Debug)]

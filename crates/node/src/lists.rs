@@ -43,22 +43,26 @@ struct List {
 }
 
 impl Lists {
-    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of the node with a
-    /// number.
+    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of all nodes, by number.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         wanted: &[Wanted],
-        flows: impl Fn(u16) -> Result<Vec<sb_flow>>,
+        flows: impl Fn() -> Result<HashMap<u16, Vec<sb_flow>>>,
     ) -> Result<()> {
         self.0.retain(|asker, list| {
             wanted.iter().any(|wanted| (wanted.asker, wanted.epoch) == (*asker, list.epoch))
         });
+        let mut here = None;
         for Wanted { asker, epoch, number } in wanted.iter().copied() {
             if let Some(list) = self.0.get_mut(&asker) {
                 list.acknowledged(number as usize, now);
             } else if number == 0 && self.has_room_for(asker) {
-                let flows = flows(asker.1)?;
+                let here = match &here {
+                    Some(here) => here,
+                    None => here.insert(flows()?),
+                };
+                let flows = here.get(&asker.1).cloned().unwrap_or_default();
                 self.0.insert(asker, List { epoch, flows, taken: 0, window: Window::default() });
             }
         }
@@ -155,7 +159,9 @@ mod tests {
 
         fn hears_all(&mut self, wanted: &[Wanted]) -> Vec<(u32, Vec<u16>, bool)> {
             let flow = |port: u16| sb_flow { client_port: port.to_be(), ..Default::default() };
-            let flows = |_: u16| Ok((1..=self.flows).map(flow).collect());
+            let flows: Vec<sb_flow> = (1..=self.flows).map(flow).collect();
+            let nodes = wanted.iter().map(|wanted| wanted.asker.1);
+            let flows = || Ok(nodes.clone().map(|node| (node, flows.clone())).collect());
             self.lists.update(self.now, wanted, flows).unwrap();
             let node = IpAddr::from([192, 0, 2, 21]).into();
             let signer = Signer { key: KEY, node, clock: NodeClock::default() };

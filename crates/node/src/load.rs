@@ -8,7 +8,7 @@ use crate::programs::FlowCounts;
 
 /// Load computed from the sums. The sums miss flows from before the programs' start and entries that the map `owned`
 /// has lost; a walk over that map finds the difference.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     sums: sb_load,
     /// Difference between the last walk and the sums.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Resume, Server, Service};
+use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
@@ -135,6 +135,16 @@ impl Plan {
     /// Whether the node with this index in the cluster is on this machine.
     pub(crate) fn is_own(&self, index: usize) -> bool {
         self.nodes.iter().any(|node| node.index == index)
+    }
+
+    /// Number of the listener's node on this machine.
+    pub(crate) fn number_of(&self, listener: &PoolListener) -> u16 {
+        self.cluster.nodes[listener.node].number
+    }
+
+    /// Whether a node of the pool is on this machine.
+    pub(crate) fn has_own(&self, pool: &Pool) -> bool {
+        pool.nodes.iter().any(|node| self.is_own(*node))
     }
 
     /// Kind of a VIP on this machine: `SB_VIP_*`.

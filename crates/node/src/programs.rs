@@ -22,12 +22,12 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
-    NodeCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_asking, sb_flow,
-    sb_flow_state, sb_listed, sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings,
-    sb_owned, sb_ownership, sb_persistence, sb_pool_here, sb_reason, sb_server, sb_stalled,
+    NodeCounter, address_bytes, bytes_of, endpoint, read_from, sb_flow, sb_flow_state, sb_listed,
+    sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings, sb_owned, sb_ownership,
+    sb_persistence, sb_pool_here, sb_reason, sb_server, sb_stalled,
 };
 
-use crate::facts::Asker;
+use crate::facts::{Asker, asker_of};
 use crate::plan::{OwnNode, Plan, PoolListener};
 use crate::released::Released;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
@@ -209,8 +209,8 @@ impl<'obj> Programs<'obj> {
                 false => 0,
             };
             let server = sb_server { at: endpoint(listener.at), ifindex };
-            let node = plan.cluster.nodes[listener.node].number;
-            let key = sb_listener { vip: endpoint(listener.address), node, reserved: 0 };
+            let (vip, node) = (endpoint(listener.address), plan.number_of(listener));
+            let key = sb_listener { vip, node, reserved: 0 };
             Ok((bytes_of(&key).to_vec(), bytes_of(&server).to_vec()))
         };
         let wanted = elsewhere.map(entry).collect::<Result<_>>()?;
@@ -327,12 +327,13 @@ impl<'obj> Programs<'obj> {
         Ok(counts)
     }
 
-    /// The keys of all flows that the node with a number has or has had.
-    pub(crate) fn flows(&self, node: u16) -> Result<Vec<sb_flow>> {
-        let mut flows = Vec::new();
+    /// The keys of all flows that nodes of this machine have or have had, by the node's number.
+    pub(crate) fn flows(&self) -> Result<HashMap<u16, Vec<sb_flow>>> {
+        let mut flows = HashMap::<u16, Vec<sb_flow>>::new();
         let collect = |flow: &[u8], owned: &[u8]| {
-            let is_its = read_from::<sb_owned>(owned).is_some_and(|owned| owned.node == node);
-            flows.extend(read_from::<sb_flow>(flow).filter(|_| is_its));
+            if let Some((flow, owned)) = read_from(flow).zip(read_from::<sb_owned>(owned)) {
+                flows.entry(owned.node).or_default().push(flow);
+            }
         };
         maps::for_each(&self.skeleton.maps.owned, collect).doing(|| "read the map owned")?;
         Ok(flows)
@@ -388,8 +389,7 @@ impl<'obj> Programs<'obj> {
             // The entry may have been removed since.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
             let said = value.and_then(|value| read_from::<sb_listening_switch>(&value));
-            let by = read_from::<sb_asking>(&key);
-            let asker = by.map(|by| (address_from(by.switch_address), by.node as u16));
+            let asker = read_from(&key).map(asker_of);
             Ok(asker.zip(said).map(|(asker, said)| Listening { asker, said }))
         };
         map.keys().filter_map(|key| read(key).transpose()).collect()

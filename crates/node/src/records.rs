@@ -7,11 +7,11 @@ use std::time::Duration;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use switchback_runtime::{Doing, Result};
 use switchback_wire::{
-    SB_INSURE_REPORTED, address_from, read_from, sb_closed, sb_insurable, sb_insurable_end, sb_seen, sb_sized,
+    SB_INSURE_REPORTED, read_from, sb_closed, sb_insurable, sb_insurable_end, sb_seen, sb_sized,
 };
 
 use crate::closed::Ends;
-use crate::facts::Outboxes;
+use crate::facts::{Outboxes, asker_of};
 use crate::programs::Programs;
 use crate::signer::Signer;
 use crate::sized;
@@ -54,8 +54,7 @@ impl Records {
         builder.add(&sized, collect).doing(|| "read the map sized")?;
         let collect = |record: &[u8]| {
             if let Some(seen) = read_from::<sb_seen>(record) {
-                let asker = (address_from(seen.by.switch_address), seen.by.node as u16);
-                self.outboxes.borrow_mut().add(asker, seen.fact);
+                self.outboxes.borrow_mut().add(asker_of(seen.by), seen.fact);
             }
             0
         };

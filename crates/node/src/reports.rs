@@ -189,7 +189,7 @@ impl Reporter {
         self.number = self.number.wrapping_add(1);
         let about = |listener: &PoolListener| {
             let report = self.report(plan, listener, checks.of(listener), drains)?;
-            Some((plan.cluster.nodes[listener.node].number, report))
+            Some((plan.number_of(listener), report))
         };
         let mut reports: Vec<(u16, Report)> = plan.listeners.iter().filter_map(about).collect();
         reports.extend(self.gone(plan).map(|number| (number, self.report_gone(plan, number))));
@@ -215,13 +215,26 @@ impl Reporter {
     /// A report that tells of no listener. Without one the switches would take the node for dead, and give its flows to others
     /// although it still has them.
     fn report_gone(&self, plan: &Plan, number: u16) -> Report {
-        let load = &self.loads[&number];
+        let nowhere = SocketAddr::new(plan.vips[0], 0);
+        self.report_of(plan, number, (nowhere, 0), State::Draining, (0, 0))
+    }
+
+    /// A report of the node with this number, about a listener for a pool.
+    fn report_of(
+        &self,
+        plan: &Plan,
+        node: u16,
+        (listener, pool): (SocketAddr, u32),
+        state: State,
+        queue: (u16, u16),
+    ) -> Report {
+        let load = self.load_of(node);
         Report {
-            listener: SocketAddr::new(plan.vips[0], 0),
-            pool: 0,
+            listener,
+            pool,
             number: self.number,
-            reason: State::Draining.reason(),
-            queue: (0, 0),
+            reason: state.reason(),
+            queue,
             in_flight: load.in_flight(),
             flows: load.flows(),
             first_byte: load.first_byte(),
@@ -231,14 +244,9 @@ impl Reporter {
         }
     }
 
-    /// The load of the node with this index in the cluster.
-    fn load_of(&self, plan: &Plan, node: usize) -> LoadNow {
-        let load = self.loads.get(&plan.cluster.nodes[node].number);
-        load.map_or(LoadNow::default(), |load| LoadNow {
-            in_flight: load.in_flight(),
-            flows: load.flows(),
-            first_byte: load.first_byte(),
-        })
+    /// The load of the node with this number, as last measured.
+    fn load_of(&self, number: u16) -> Load {
+        self.loads.get(&number).copied().unwrap_or_default()
     }
 
     /// The report about a listener for a pool; None while its state is unknown.
@@ -251,25 +259,14 @@ impl Reporter {
     ) -> Option<Report> {
         let queue = self.queue(plan, listener);
         let state = self.state(plan, listener, queue, health, drains)?;
-        let load = self.load_of(plan, listener.node);
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        Some(Report {
-            listener: listener.address,
-            pool: pool_id(&plan.cluster.pools[listener.pool].name),
-            number: self.number,
-            reason: state.reason(),
-            queue: match queue {
-                Some(queue) => (saturated(queue.len), saturated(queue.limit)),
-                None if plan.is_away(listener) => (0, u16::MAX),
-                None => (0, 0),
-            },
-            in_flight: load.in_flight,
-            flows: load.flows,
-            first_byte: load.first_byte,
-            cpu: self.cpu_share,
-            newest: SB_VERSION,
-            software: Software::with(plan.cluster.hash),
-        })
+        let queue = match queue {
+            Some(queue) => (saturated(queue.len), saturated(queue.limit)),
+            None if plan.is_away(listener) => (0, u16::MAX),
+            None => (0, 0),
+        };
+        let about = (listener.address, pool_id(&plan.cluster.pools[listener.pool].name));
+        Some(self.report_of(plan, plan.number_of(listener), about, state, queue))
     }
 
     fn queue(&self, plan: &Plan, listener: &PoolListener) -> Option<Queue> {
@@ -289,7 +286,7 @@ impl Reporter {
         drains: &Drains,
     ) -> Option<State> {
         Some(match queue {
-            _ if drains.has(plan.cluster.nodes[listener.node].number) => State::Draining,
+            _ if drains.has(plan.number_of(listener)) => State::Draining,
             None if self.listeners.is_some() && !plan.is_away(listener) => State::NoListener,
             Some(queue) if plan.adopting.excludes(queue) => State::Mptcp,
             _ => match health {
@@ -316,13 +313,13 @@ impl Reporter {
         (status.switches, status.switch_versions) = self.switches.iter().copied().unzip();
         status.listeners = self.listeners(plan, checks, drains);
         let member = |node: &OwnNode| {
-            let load = self.load_of(plan, node.index);
+            let load = self.load_of(node.number);
             MemberStatus {
                 name: node.name.clone(),
                 draining: drains.has(node.number),
                 flows: walked.get(&node.number).map_or(0, |walked| walked.owned as u32),
-                in_flight: load.in_flight,
-                first_byte_us: load.first_byte.map(|time| time.as_micros() as u64),
+                in_flight: load.in_flight(),
+                first_byte_us: load.first_byte().map(|time| time.as_micros() as u64),
             }
         };
         status.nodes = plan.nodes.iter().map(member).collect();
@@ -360,26 +357,18 @@ impl Reporter {
         let mut events = watch.switches(self.switches.iter().map(|(address, _)| *address));
         // A node that drains, or whose servers have not been checked, says nothing of them.
         let of_listeners = plan.listeners.iter().map(|listener| {
-            let drains = drains.has(plan.cluster.nodes[listener.node].number);
+            let drains = drains.has(plan.number_of(listener));
             (drains, checks.last_error(listener))
         });
         let listeners = std::iter::zip(self.listeners(plan, checks, drains), of_listeners);
         let said = listeners.filter(|(listener, (drains, _))| !drains && listener.state != NOT_CHECKED);
         events.extend(watch.servers(said.map(|(listener, (_, error))| (listener, error))));
         for node in &plan.nodes {
-            let flows = self.load_of(plan, node.index).flows;
+            let flows = self.load_of(node.number).flows();
             events.extend(watch.drain(&node.name, drains.has(node.number), flows));
         }
         events::log_all(&events);
     }
-}
-
-/// The load of a node as last measured.
-#[derive(Clone, Copy, Debug, Default)]
-struct LoadNow {
-    in_flight: u32,
-    flows: u32,
-    first_byte: Option<Duration>,
 }
 
 /// Readable when [`Reporter::is_due`] is true.

@@ -5,14 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{bare, flags};
-use switchback_wire::{Seq, address_bytes, address_from, sb_flow, sb_sized};
+use switchback_wire::{Seq, address_bytes, sb_flow, sb_sized};
 
+use crate::facts::asker_of;
 use crate::signer::Signer;
 
 /// The SIZED packet with its destination. The inner packet has no meaning.
 pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u8>)> {
-    let switch = address_from(sized.by.switch_address);
-    let signer = signer.of(sized.by.node as u16);
+    let (switch, node) = asker_of(sized.by);
+    let signer = signer.of(node);
     if !signer.can_reach(switch) {
         return None;
     }

@@ -12,30 +12,18 @@ use crate::control::DIRECTORY;
 use crate::error::{Doing, Result};
 use crate::netns_cookie;
 
-/// A mark of the calling thread's network namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// The switch is to get no packets (`switchback drain --self`).
-    Withdrawn,
-}
+/// Name of the file that is there while the switch is withdrawn.
+const WITHDRAWN: &str = "withdrawn";
 
-impl Mark {
-    fn path(self) -> Result<PathBuf> {
-        path(match self {
-            Mark::Withdrawn => "withdrawn",
-        })
-    }
-}
-
-/// Whether the mark is set.
-pub fn is_set(mark: Mark) -> Result<bool> {
-    let path = mark.path()?;
+/// Whether the switch is to get no packets (`switchback drain --self`).
+pub fn is_withdrawn() -> Result<bool> {
+    let path = path(WITHDRAWN)?;
     path.try_exists().doing(|| format!("look for {}", path.display()))
 }
 
-/// Sets or removes the mark; false if nothing changes.
-pub fn set(mark: Mark, on: bool) -> Result<bool> {
-    let path = mark.path()?;
+/// Writes whether the switch is to get no packets; false if nothing changes.
+pub fn set_withdrawn(on: bool) -> Result<bool> {
+    let path = path(WITHDRAWN)?;
     let changed = if on { create(&path) } else { fs::remove_file(&path) };
     match changed {
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Ok(false),

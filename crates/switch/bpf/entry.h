@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "flow.h"
+#include "packet.h"
 #include "switch_maps.h"
 
 /* Attempts to copy an entry. An entry that is being replaced is in another element at the next attempt. */
@@ -54,12 +55,7 @@ static __always_inline struct sb_flow_entry *read_entry(void *map, const struct 
 /* An entry to be filled, in the place of what read_entry() has copied. */
 static __always_inline struct sb_flow_entry *new_entry(void)
 {
-        __u32 zero = 0;
-        struct sb_flow_entry *entry = bpf_map_lookup_elem(&entries_in_hand, &zero);
-
-        if (entry)
-                __builtin_memset(entry, 0, sizeof(*entry));
-        return entry;
+        return sb_zeroed(&entries_in_hand, sizeof(struct sb_flow_entry));
 }
 
 /* Writes the mark of the copy to the map. */

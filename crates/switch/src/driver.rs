@@ -11,7 +11,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 use switchback_config::{Cluster, Node, Rank};
-use switchback_runtime::marks::{self, Mark};
+use switchback_runtime::marks;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges;
 use switchback_runtime::{Doing, Error, Result, events, interface, monotonic_ns, since_1970};
@@ -735,7 +735,7 @@ impl<'a> Driver<'a> {
 
     /// What this switch says of itself now.
     fn own(&self) -> SwitchSelf {
-        let is_withdrawn = || marks::is_set(Mark::Withdrawn).unwrap_or(false);
+        let is_withdrawn = || marks::is_withdrawn().unwrap_or(false);
         let state = match () {
             () if self.leaving.is_some() => SwitchState::Leaving,
             () if is_withdrawn() => SwitchState::Withdrawn,

@@ -347,6 +347,17 @@ static __always_inline void sb_parse_tcp_options(struct sb_option_walk *walk)
         bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, walk, 0);
 }
 
+/* The one entry of a per-CPU array, with `size` zeroes. NULL does not happen, but the verifier does not know that. */
+static __always_inline void *sb_zeroed(void *map, const __u32 size)
+{
+        __u32 zero = 0;
+        void *entry = bpf_map_lookup_elem(map, &zero);
+
+        if (entry)
+                __builtin_memset(__builtin_assume_aligned(entry, 8), 0, size);
+        return entry;
+}
+
 /*
  * Message under the tag of the current packet. It is too large for the stack: all frames together have 512
  * bytes.

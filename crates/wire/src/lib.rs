@@ -17,6 +17,7 @@ pub mod handoff;
 pub mod keys;
 pub mod members;
 pub mod message;
+mod names;
 pub mod node_address;
 pub mod packet;
 pub mod payload;

@@ -3,11 +3,11 @@
 //! Switches and machines find the numbers on their own, from the names of the nodes, so that no order in a file and no
 //! other node changes them.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::generated::{SB_NUMBER_MIN, sb_node_address};
+use crate::names::{distinct, fnv1a};
 use crate::{address_bytes, address_from};
 
 /// A node among those of all machines.
@@ -45,29 +45,22 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// Distinct numbers of the nodes of a machine whose servers do not listen at the VIPs. Of two names with one number, the
-/// later in the alphabet takes another, so a new name can change another's number, with a probability of about 2^-16.
+/// Distinct numbers of the nodes of a machine whose servers do not listen at the VIPs. A new name can change another's
+/// number, with a probability of about 2^-16.
 pub fn numbers(names: &[&str]) -> Vec<u16> {
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|&index| names[index]);
-    let mut taken = HashSet::new();
-    let mut numbers = vec![0; names.len()];
-    for index in order {
-        let mut attempts = (0u32..).map(|attempt| number(names[index], attempt));
-        numbers[index] = attempts.find(|number| taken.insert(*number)).expect("there are 65,280 numbers");
-    }
-    numbers
+    distinct(names, number)
 }
 
 /// FNV-1a of a name, folded into the range of numbers.
-fn number(name: &str, attempt: u32) -> u16 {
-    let bytes = name.bytes().chain(attempt.to_be_bytes());
-    let hash = bytes.fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+fn number(name: &str, attempt: u64) -> u16 {
+    let hash = fnv1a(name.bytes().chain((attempt as u32).to_be_bytes()));
     (SB_NUMBER_MIN + hash % (0x1_0000 - SB_NUMBER_MIN)) as u16
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]

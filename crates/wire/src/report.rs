@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::Reason;
 use crate::handoff::{Peers, Way};
+use crate::names::fnv1a;
 use crate::packet::{TcpView, bare, flags};
 use crate::switches::Software;
 use crate::{Seq, address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
@@ -42,7 +43,7 @@ pub struct Report {
 /// The number of a pool in reports: the FNV-1a hash of its name. Two pools with one hash would share their reports, so
 /// a configuration must not have such names.
 pub fn pool_id(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    fnv1a(name.bytes())
 }
 
 impl From<sb_accept_queue> for Queue {

@@ -4,11 +4,11 @@
 //! and is hard to guess, since of 2^18 codes a pool has as many as it has nodes. A rewritten name is no more than two
 //! codes, because it must not be longer than what it replaces. An inserted cookie also has room for a tag.
 
-use std::collections::HashSet;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
+use crate::names::distinct;
 use crate::{SB_CODE_LEN, sb_key, sb_session};
 
 /// Three characters that are allowed in a cookie's name.
@@ -38,20 +38,11 @@ fn characters<const N: usize>(number: u64) -> [u8; N] {
     std::array::from_fn(|at| ALPHABET[(number.checked_shr(6 * at as u32).unwrap_or(0) & 63) as usize])
 }
 
-/// Distinct codes of the names. Of two names with one code, the later in the alphabet takes the next code, so a new
-/// name can change another's code, with a probability of about 2^-18.
+/// Distinct codes of the names. A new name can change another's code, with a probability of about 2^-18.
 fn codes(key: &sb_key, purpose: &str, of: &str, names: &[&str]) -> Vec<Code> {
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|&index| names[index]);
-    let mut taken = HashSet::new();
-    let mut codes = vec![Code::default(); names.len()];
-    for index in order {
-        let attempts = (0u64..).map(|attempt| {
-            characters(hash(key, purpose, &[of.as_bytes(), names[index].as_bytes(), &attempt.to_le_bytes()]))
-        });
-        codes[index] = attempts.into_iter().find(|code| taken.insert(*code)).expect("there are 2^18 codes");
-    }
-    codes
+    distinct(names, |name, attempt| {
+        characters(hash(key, purpose, &[of.as_bytes(), name.as_bytes(), &attempt.to_le_bytes()]))
+    })
 }
 
 /// The codes of pools, from their names.
@@ -90,6 +81,8 @@ impl sb_session {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const KEY: sb_key = sb_key { k0: 1, k1: 2 };

@@ -114,11 +114,10 @@ impl Pools {
             let routes = Arc::new(Routes::new(service.routes.clone()));
             service.listen.iter().map(move |vip| (*vip, Arc::clone(&routes)))
         });
-        let insuring =
-            cluster.pools.iter().map(|pool| match pool.nodes.iter().any(|node| plan.is_own(*node)) {
-                true => Insuring { how: pool.resume, peers: crate::endpoint::other_nodes(plan, pool) },
-                false => Insuring { how: Resume::Off, peers: Vec::new() },
-            });
+        let insuring = cluster.pools.iter().map(|pool| match plan.has_own(pool) {
+            true => Insuring { how: pool.resume, peers: crate::endpoint::other_nodes(plan, pool) },
+            false => Insuring { how: Resume::Off, peers: Vec::new() },
+        });
         Pools { services: services.collect(), insuring: insuring.collect() }
     }
 

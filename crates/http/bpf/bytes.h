@@ -9,13 +9,20 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+static __always_inline __u32 sb_one_less(__u32 len)
+{
+        len--;
+        /* So that the compiler compares this number, and not the length itself. */
+        asm volatile("" : "+r"(len));
+        return len;
+}
+
 /* Reads `len` bytes, 1 to `most`, at offset `at`. Less than zero on errors. */
 static __always_inline long sb_load_some(struct __sk_buff *skb, __u32 at, void *to, __u32 len,
                                          const __u32 most)
 {
-        __u32 less = len - 1;
+        __u32 less = sb_one_less(len);
 
-        asm volatile("" : "+r"(less));
         return less < most ? bpf_skb_load_bytes(skb, at, to, less + 1) : -1;
 }
 
@@ -23,9 +30,8 @@ static __always_inline long sb_load_some(struct __sk_buff *skb, __u32 at, void *
 static __always_inline long sb_store_some(struct __sk_buff *skb, __u32 at, const void *from, __u32 len,
                                           const __u32 most)
 {
-        __u32 less = len - 1;
+        __u32 less = sb_one_less(len);
 
-        asm volatile("" : "+r"(less));
         return less < most ? bpf_skb_store_bytes(skb, at, from, less + 1, 0) : -1;
 }
 
@@ -33,9 +39,8 @@ static __always_inline long sb_store_some(struct __sk_buff *skb, __u32 at, const
 static __always_inline long sb_xdp_load_some(struct xdp_md *ctx, __u32 at, void *to, __u32 len,
                                              const __u32 most)
 {
-        __u32 less = len - 1;
+        __u32 less = sb_one_less(len);
 
-        asm volatile("" : "+r"(less));
         return less < most ? bpf_xdp_load_bytes(ctx, at, to, less + 1) : -1;
 }
 
