@@ -3,24 +3,29 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use common::http::{Documents, alternating, fetch};
-use common::{Cluster, PROGRAM, Result, within};
+use common::responses::Responses;
+use common::{Cluster, PATIENCE, PROGRAM, Result, within};
 use switchback_lab::{Host, Process};
 
 /// Boots a kernel, and runs a command there.
 const VM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/vm");
 /// How long the machine may run.
 const TIME: Duration = Duration::from_secs(900);
-/// Processors of the machine. A switch has as many queues for its own packets besides.
+/// Processors of the machine.
 const PROCESSORS: usize = 2;
 const REQUESTS: usize = 200;
+const UPLOAD: usize = 1_000_000;
 
-/// Starts the switch in a machine that takes the host's place in the network: its addresses, also of the hardware.
-fn start_switch(host: &Host, config: &Path) -> Result<Process> {
+/// Starts the switch in a machine that takes the host's place in the network: its addresses, also of the hardware. Its
+/// interface can have so many pairs of queues, of which one for each processor is for the kernel.
+fn start_switch(host: &Host, config: &Path, queues: usize) -> Result<Process> {
     let kernel = std::env::var("SWITCHBACK_KERNEL")
         .map_err(|_| "SWITCHBACK_KERNEL is to name a directory with a kernel: make test-kernels does that")?;
     let (v4, v6) = (host.ipv4(), host.ipv6());
@@ -36,7 +41,6 @@ fn start_switch(host: &Host, config: &Path) -> Result<Process> {
     ] {
         host.run(line.split(' '))?.success()?;
     }
-    let queues = 2 * PROCESSORS;
     let devices = format!(
         "-netdev tap,id=net,ifname=machine,script=no,downscript=no,queues={queues} \
          -device virtio-net-pci,netdev=net,mac={mac},mq=on,vectors={}",
@@ -57,16 +61,38 @@ fn start_switch(host: &Host, config: &Path) -> Result<Process> {
     Ok(host.spawn("machine", command)?)
 }
 
-#[test]
-#[ignore = "takes QEMU and a kernel: make test-kernels"]
-fn a_switch_on_virtio_net() -> Result {
+/// Uploads from the network of the machine, whose packets come to its interface as the kernel of this one makes them: large
+/// ones, and without checksums, if the interface takes such. With a native XDP program it must not.
+fn upload(cluster: &Cluster, vip: IpAddr) -> Result {
+    let host = cluster.lab.switch(0);
+    let (length, local, gateway) = match vip {
+        IpAddr::V4(_) => (24, IpAddr::from([192, 0, 2, 250]), IpAddr::from(host.ipv4())),
+        IpAddr::V6(_) => (64, "2001:db8::250".parse()?, host.ipv6().into()),
+    };
+    let own = if vip.is_ipv4() { "" } else { " nodad" };
+    for line in [format!("addr add {local}/{length} dev lan{own}"), format!("route add {vip} via {gateway}")]
+    {
+        host.run(["ip"].into_iter().chain(line.split(' ')))?.success()?;
+    }
+    let mut stream = host.tcp_connect(SocketAddr::new(vip, 80), PATIENCE)?;
+    let mut responses = Responses::new(&stream, PATIENCE)?;
+    for _ in 0..3 {
+        write!(stream, "POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n")?;
+        stream.write_all(&vec![b'x'; UPLOAD])?;
+        let response = responses.next(false)?.ok_or("the connection has ended")?;
+        assert_eq!(response.status, 405, "nginx takes no uploads");
+    }
+    Ok(())
+}
+
+fn serves_on_virtio_net(queues: usize) -> Result {
     let mut cluster = Cluster::prepare(common::Plan::default())?;
     for node in 0..2 {
         cluster.start_node(node)?;
     }
-    let machine = start_switch(cluster.lab.switch(0), &cluster.config)?;
-    machine.wait_for_log("ready", common::PATIENCE)?;
-    let mode = machine.wait_for_log(" xdp", common::PATIENCE)?;
+    let machine = start_switch(cluster.lab.switch(0), &cluster.config, queues)?;
+    machine.wait_for_log("ready", PATIENCE)?;
+    let mode = machine.wait_for_log(" xdp", PATIENCE)?;
     assert!(mode.contains(" xdp "), "in the driver: {mode}");
     let documents = Documents::of(&cluster.lab)?;
     for v6 in [false, true] {
@@ -78,6 +104,22 @@ fn a_switch_on_virtio_net() -> Result {
         }
         assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
     }
+    for vip in [IpAddr::from(cluster.lab.vip4()), cluster.lab.vip6().into()] {
+        upload(&cluster, vip)?;
+    }
     machine.stop()?;
     cluster.down()
+}
+
+#[test]
+#[ignore = "takes QEMU and a kernel: make test-kernels"]
+fn a_switch_on_virtio_net() -> Result {
+    serves_on_virtio_net(2 * PROCESSORS)
+}
+
+/// XDP_TX takes the kernel's queues, under a lock.
+#[test]
+#[ignore = "takes QEMU and a kernel: make test-kernels"]
+fn a_switch_on_virtio_net_without_queues_of_its_own() -> Result {
+    serves_on_virtio_net(PROCESSORS)
 }

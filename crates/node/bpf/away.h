@@ -7,6 +7,7 @@
 #ifndef NODE_AWAY_H
 #define NODE_AWAY_H
 
+#include <asm-generic/errno-base.h>
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -107,6 +108,20 @@ struct readdressing {
         __u8 source; /* else the destination */
 };
 
+/* BPF_F_IPV6 of linux/bpf.h, which is missing there before Linux 6.16. */
+#define CHECKSUM_F_IPV6 (1ULL << 7)
+
+/*
+ * Corrects a TCP checksum after a change of IPv6 addresses. Without the flag the kernel takes them for covered by a checksum
+ * of the IP header as well, which makes a sum by the interface (CHECKSUM_COMPLETE) wrong. Older kernels do not have it.
+ */
+static __always_inline long replace_addresses6(struct __sk_buff *skb, __u32 check, __u64 changed)
+{
+        long err = bpf_l4_csum_replace(skb, check, 0, changed, BPF_F_PSEUDO_HDR | CHECKSUM_F_IPV6);
+
+        return err == -EINVAL ? bpf_l4_csum_replace(skb, check, 0, changed, BPF_F_PSEUDO_HDR) : err;
+}
+
 /* Replaces an address and port of a TCP packet behind an Ethernet header. */
 static __noinline int readdress(struct __sk_buff *skb, const struct readdressing *r)
 {
@@ -134,7 +149,7 @@ static __noinline int readdress(struct __sk_buff *skb, const struct readdressing
         }
         at = ip + (r->source ? offsetof(struct ipv6hdr, saddr) : offsetof(struct ipv6hdr, daddr));
         changed = bpf_csum_diff((void *)r->from, sizeof(r->from), (void *)r->to, sizeof(r->to), 0);
-        return changed < 0 || bpf_l4_csum_replace(skb, check, 0, changed, BPF_F_PSEUDO_HDR) ||
+        return changed < 0 || replace_addresses6(skb, check, changed) ||
                bpf_skb_store_bytes(skb, at, r->to, sizeof(r->to), 0);
 }
 

@@ -13,6 +13,7 @@
 #ifndef NODE_INSERT_H
 #define NODE_INSERT_H
 
+#include <asm-generic/errno-base.h>
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -53,10 +54,7 @@ static __always_inline int needs_cookie(const struct handoff *h, const struct sb
         return 0;
 }
 
-/* Error for a socket that is in the map already: sock_map_link(), net/core/sock_map.c. */
-#define EBUSY 16
-
-/* Puts the flow's socket into the map. It may be there already, for an earlier request. */
+/* Puts the flow's socket into the map. It may be there already, for an earlier request: sock_map_link(). */
 static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h)
 {
         struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);

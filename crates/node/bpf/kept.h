@@ -139,7 +139,7 @@ static __always_inline int insert_packet(struct __sk_buff *skb, struct handoff *
                 return -1;
         if (skb->data_end - skb->data < HEADERS_MAX)
                 bpf_skb_pull_data(skb, skb->len < HEADERS_MAX ? skb->len : HEADERS_MAX);
-        return read_inner(skb, h, start, ethertype);
+        return read_inner(skb, h, start, skb->len, ethertype);
 }
 
 __noinline int on_restore(struct __sk_buff *skb, struct handoff *h)

@@ -59,8 +59,9 @@ static __always_inline int read_icmp(struct sb_cursor *cursor, struct handoff *h
         return 0;
 }
 
-/* Reads the inner packet, whose IP header is at `start`. */
-static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __be16 ethertype)
+/* Reads the inner packet, whose IP header is at `start`. The outer packet ends at `outer_end`; padding may follow. */
+static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __u32 outer_end,
+                                      __be16 ethertype)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
         struct sb_cursor cursor = sb_cursor_at(data, end, start);
@@ -69,7 +70,7 @@ static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, 
         int next, payload;
 
         next = sb_parse_ip(&cursor, ethertype, h->flow.client, h->flow.vip, &ip);
-        if (next < 0 || start + ip.len > skb->len)
+        if (next < 0 || start + ip.len > outer_end || outer_end > skb->len)
                 return -1;
         h->inner_len = ip.header_len;
         if (next == (ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_ICMP : IPPROTO_ICMPV6))
@@ -149,7 +150,8 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_FINGERPRINT;
         if (shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, cursor.end))
                 return READ_OTHER;
-        if (read_inner(skb, h, sizeof(struct ethhdr) + h->outer_len + shim_len(h), shim->geneve.protocol))
+        if (read_inner(skb, h, sizeof(struct ethhdr) + h->outer_len + shim_len(h),
+                       sizeof(struct ethhdr) + ip.len, shim->geneve.protocol))
                 return READ_MALFORMED;
         if (h->option.op == SB_OP_DIRECT)
                 return READ_DIRECT;

@@ -89,7 +89,7 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
 
         input = sb_new_tag_input();
         if (!input || bpf_xdp_adjust_head(ctx, -(int)grow))
-                return drop(SB_SWITCH_DROP_MALFORMED);
+                return drop(SB_SWITCH_DROP_HEADROOM);
         data = (void *)(long)ctx->data;
         end = (void *)(long)ctx->data_end;
         eth = data;

@@ -120,7 +120,7 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
         __u32 wscale = syn->seen & SB_SYN_WSCALE ? 0x01030300 | OUR_WSCALE : 0x01010101;
 
         if (!tcp)
-                return drop(SB_SWITCH_DROP_MALFORMED);
+                return drop(SB_SWITCH_DROP_HEADROOM);
         tcp->seq = bpf_htonl(cookie->isn);
         tcp->ack_seq = bpf_htonl(p->seq + 1);
         ((__u8 *)tcp)[13] = SB_TCP_SYN | SB_TCP_ACK | (ecn ? SB_TCP_ECE : 0);
@@ -263,7 +263,7 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
         if (options->seen & SB_SYN_TSTAMP) {
                 tcp = turn_around(ctx, p, with_timestamps);
                 if (!tcp)
-                        return drop(SB_SWITCH_DROP_MALFORMED);
+                        return drop(SB_SWITCH_DROP_HEADROOM);
                 fill_probe_answer(tcp, p);
                 words = (__be32 *)(tcp + 1);
                 words[0] = bpf_htonl(0x01010000 | SB_TCPOPT_TSTAMP << 8 | 10);
@@ -273,7 +273,7 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
         } else {
                 tcp = turn_around(ctx, p, sizeof(*tcp));
                 if (!tcp)
-                        return drop(SB_SWITCH_DROP_MALFORMED);
+                        return drop(SB_SWITCH_DROP_HEADROOM);
                 fill_probe_answer(tcp, p);
                 set_tcp_checksum(tcp, p, sizeof(*tcp));
         }
@@ -290,7 +290,7 @@ static __noinline int send_reset(struct xdp_md *ctx, const struct packet *p, __u
         struct tcphdr *tcp = turn_around(ctx, p, sizeof(struct tcphdr));
 
         if (!tcp)
-                return drop(SB_SWITCH_DROP_MALFORMED);
+                return drop(SB_SWITCH_DROP_HEADROOM);
         tcp->rst = 1;
         if (p->flags & SB_TCP_ACK) {
                 tcp->seq = bpf_htonl(p->ack);

@@ -83,7 +83,9 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         option = &shim->option;
         vni = shim->geneve.vni;
         cursor.at = shim + 1;
-        if (parse_ip(ctx, &cursor, start, protocol, &inner) != IPPROTO_TCP || parse_tcp(&cursor, &inner))
+        /* Behind the outer packet there may be padding. */
+        if (parse_ip(ctx, &cursor, start, protocol, &inner) != IPPROTO_TCP || parse_tcp(&cursor, &inner) ||
+            start + inner.ip_len > outer->start + outer->ip_len)
                 return drop(SB_SWITCH_DROP_MALFORMED);
         input = sb_new_tag_input();
         if (!input)

@@ -33,7 +33,7 @@ static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex, __u32 way
         if (ways & SB_SENDS_REDIRECT)
                 return bpf_redirect(ifindex, 0);
         if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*out)))
-                return drop(SB_SWITCH_DROP_MALFORMED);
+                return drop(SB_SWITCH_DROP_HEADROOM);
         out = (void *)(long)ctx->data_meta;
         if ((void *)(out + 1) > (void *)(long)ctx->data)
                 return drop(SB_SWITCH_DROP_MALFORMED);

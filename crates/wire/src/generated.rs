@@ -1055,12 +1055,14 @@ pub enum SwitchCounter {
     DropTooLong,
     #[doc = "dropped: the L7 thread does not keep up"]
     DropRingFull,
+    #[doc = "dropped: the driver leaves too little room in front of the packet"]
+    DropHeadroom,
     #[doc = "requests forwarded by the automaton that the access log does not know"]
     Unobserved,
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 32] = [
+    pub const ALL: [SwitchCounter; 33] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -1092,6 +1094,7 @@ impl SwitchCounter {
         SwitchCounter::DropNoNode,
         SwitchCounter::DropTooLong,
         SwitchCounter::DropRingFull,
+        SwitchCounter::DropHeadroom,
         SwitchCounter::Unobserved,
     ];
 
@@ -1128,6 +1131,7 @@ impl SwitchCounter {
             SwitchCounter::DropNoNode => "drop_no_node",
             SwitchCounter::DropTooLong => "drop_too_long",
             SwitchCounter::DropRingFull => "drop_ring_full",
+            SwitchCounter::DropHeadroom => "drop_headroom",
             SwitchCounter::Unobserved => "unobserved",
         }
     }
@@ -1165,6 +1169,7 @@ impl SwitchCounter {
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
             SwitchCounter::DropTooLong => "dropped: longer than the L7 thread accepts",
             SwitchCounter::DropRingFull => "dropped: the L7 thread does not keep up",
+            SwitchCounter::DropHeadroom => "dropped: the driver leaves too little room in front of the packet",
             SwitchCounter::Unobserved => "requests forwarded by the automaton that the access log does not know",
         }
     }

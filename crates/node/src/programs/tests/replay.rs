@@ -72,7 +72,8 @@ fn forwarded(bench: &Bench, known: &KnownFlow, inner: &[u8]) -> Vec<u8> {
         flow.origin = 1000u32.to_be();
         flow.next = (1000 + END).to_be();
     });
-    let (verdict, out) = bench.ingress(&to_us(&known.hand_over_packet(option, &view(inner), inner)), 0);
+    let forward = to_us(&known.hand_over_packet(option, &view(inner), inner));
+    let (verdict, out) = bench.ingress_summed(&forward, 0);
     assert_eq!(verdict, Verdict::Pass);
     out[14..].to_vec()
 }
@@ -200,7 +201,7 @@ fn a_clients_packets_get_the_numbers_that_the_server_knows() {
             let seen = TcpView { seq: Seq(known.ack), ack: Seq(0), ..view(&bare) };
             let seen = TcpView { data: seen.tcp, end: error.len(), ..seen };
             let message = known.hand_over_packet(known.option(SB_OP_ICMP), &seen, &error);
-            let (verdict, out) = bench.ingress(&to_us(&message), 0);
+            let (verdict, out) = bench.ingress_summed(&to_us(&message), 0);
             assert_eq!(verdict, Verdict::Pass);
             assert_eq!(out[out.len() - 4..], theirs(known.ack).to_be_bytes());
         }
@@ -219,7 +220,7 @@ fn a_socket_whose_flow_was_forgotten_keeps_its_numbers() {
         bench.forget(&known.flow);
         let mut option = known.option(SB_OP_FORWARD);
         option.flags |= SB_HANDOVER_REQUEST as u8;
-        let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
+        let (verdict, out) = bench.ingress_summed(&to_us(&known.hand_over(option, REQUEST)), 0);
         assert_eq!((verdict, bench.counter(Remembered)), (Verdict::Pass, 1));
         assert_eq!(view(&out[14..]).ack, Seq(known.ack.wrapping_sub(masquerade.seq)));
         let owned = bench.flow(&known.flow).expect("a flow that is known again");
@@ -437,7 +438,7 @@ fn a_flow_of_a_server_behind_an_interface() {
             let option =
                 known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.origin = first.to_be());
             let forward = known.hand_over_packet(option, &view(&ours), &ours);
-            let (seen, packet) = to_server(bench.ingress(&to_us(&forward), 0), &known, server);
+            let (seen, packet) = to_server(bench.ingress_summed(&to_us(&forward), 0), &known, server);
             assert_eq!((seen.ack, timestamps(&packet, &seen)), (Seq(known.ack - 100), Some((67, 7))));
             assert_eq!(bench.flow(&known.flow).expect("an open flow").away.snd_una, known.ack);
 

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
+use libbpf_sys::XDP_PACKET_HEADROOM;
 use switchback_config::{Cluster, ClusterKey};
 use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
@@ -21,6 +22,7 @@ use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::plan::NodeId;
+use crate::program::skeleton::types::xdp_md;
 use crate::program::{Program, Ways};
 use switchback_flow::entry::Entry;
 
@@ -207,7 +209,7 @@ impl Bench {
             restarts: Cell::default(),
             rings,
             records,
-            counters: Default::default(),
+            counters: RefCell::new([0; SwitchCounter::ALL.len()]),
             clocks_set: Cell::new(Instant::now()),
         };
         bench.set_nodes();
@@ -491,11 +493,16 @@ impl Bench {
 
     /// Runs the program `times` times on a frame; the result is that of the last run.
     pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
+        self.run_in(None, frame, times)
+    }
+
+    fn run_in(&self, context: Option<&mut [u8]>, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
         if self.clocks_set.get().elapsed() > CLOCK_HOLDS {
             self.set_nodes();
         }
         let mut out = vec![0; 4096];
         let input = ProgramInput {
+            context_in: context,
             data_in: Some(frame),
             data_out: Some(&mut out),
             repeat: times,
@@ -506,6 +513,20 @@ impl Bench {
         let verdict = Verdict::from_number(output.return_value);
         out.truncate(len);
         (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out)
+    }
+
+    /// Sends one packet in front of which the driver leaves this many bytes. The result is without what it leaves.
+    pub fn send_with_headroom(&self, headroom: u32, frame: &[u8]) -> Outcome {
+        let _ = (self.records(), self.moved());
+        // The test run leaves XDP_PACKET_HEADROOM, of which metadata takes the rest.
+        let taken = XDP_PACKET_HEADROOM - headroom;
+        let data = [&vec![0; taken as usize], frame].concat();
+        let mut context = [0; size_of::<xdp_md>()];
+        context[..4].copy_from_slice(&taken.to_ne_bytes());
+        context[4..8].copy_from_slice(&(data.len() as u32).to_ne_bytes());
+        let (verdict, frame) = self.run_in(Some(&mut context), &data, 1);
+        let frame = frame[taken as usize..].to_vec();
+        Outcome { verdict, frame, records: self.records(), moved: self.moved() }
     }
 
     /// Records since the last call.

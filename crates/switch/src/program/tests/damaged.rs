@@ -4,7 +4,7 @@
 use SwitchCounter::*;
 use sb_mode::*;
 use sb_record_kind::*;
-use switchback_wire::packet::flags;
+use switchback_wire::packet::{flags, fold, sum};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -28,7 +28,16 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Frames with one bit changed: in the data, the TCP header, its checksum, the IPv4 header's checksum.
+/// The checksum that a sender leaves its interface to complete (CHECKSUM_PARTIAL): the sum of the pseudo-header.
+fn partly_summed(mut frame: Vec<u8>, tcp: usize) -> Vec<u8> {
+    let addresses = if tcp == 34 { 26..34 } else { 22..54 };
+    let pseudo = sum(&frame[addresses]) + 6 + (frame.len() - tcp) as u64;
+    frame[tcp + 16..tcp + 18].copy_from_slice(&(!fold(pseudo)).to_be_bytes());
+    frame
+}
+
+/// Frames with one bit changed: in the data, the TCP header, its checksum, the IPv4 header's checksum. Also one whose
+/// checksum is not complete.
 fn damage(frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let tcp = if frame[14] >> 4 == 4 { 34 } else { 54 };
     let mut places = vec![
@@ -45,7 +54,7 @@ fn damage(frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         frame[at] ^= 0x10;
         (what, frame)
     });
-    changed.collect()
+    changed.chain([("partial checksum", partly_summed(frame.to_vec(), tcp))]).collect()
 }
 
 fn damaged_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {

@@ -120,12 +120,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         let what = format!("{what} to node {}", entry.node);
         Row::new(&what, flow, to_us(&packet), verdict, [Forwarded]).with(entry).sends(sent)
     };
-    let mut rows: Vec<Row> = packets.iter().map(|(what, tcp)| row(what, tcp)).collect();
-    let mut padded = row("an ACK with padding, which stays behind it", &bare(0));
-    padded.frame.extend_from_slice(&[0; 6]);
-    padded.sent.as_mut().unwrap().extend_from_slice(&[0; 6]);
-    rows.push(padded);
-    rows
+    packets.iter().map(|(what, tcp)| row(what, tcp)).collect()
 }
 
 fn tunnel_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
