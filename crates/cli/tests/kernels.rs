@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::http::{Documents, alternating, fetch};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, PROGRAM, Result, within};
-use switchback_lab::{Host, Process};
+use common::{Cluster, PATIENCE, PROGRAM, Result};
+use switchback_lab::{Host, Process, within};
 
 /// Boots a kernel, and runs a command there.
 const VM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/vm");

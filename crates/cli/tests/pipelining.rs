@@ -20,14 +20,15 @@ const EACH: usize = 500;
 const AT_ONCE: usize = 50;
 /// The most requests that a connection has without a whole response.
 const AHEAD: u64 = 24;
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// On a bad path a retransmission may be lost, too, and doubles the client's retransmission time-out (RFC 6298), which
+/// begins at seconds: data ahead of the responses is acknowledged when a node has it. Servers and switch wait as long.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// On a bad path a body can pause for seconds: servers and switch are patient.
-const LIMITS: &str = "head_timeout = \"1min\"";
+const LIMITS: &str = "head_timeout = \"3min\"";
 /// nginx compresses what it is asked to, so that some responses are chunked; Caddy says what it was sent.
 const NGINX: &str = "gzip on; gzip_types *; gzip_min_length 1; gzip_http_version 1.0;
     location /status/ { return 204; }
-    lingering_timeout 60s; lingering_time 120s;";
+    client_header_timeout 180s; client_body_timeout 180s; lingering_timeout 180s; lingering_time 180s;";
 const CADDY: &str = "@post method POST\nhandle @post {\nrespond \"{http.request.body}\"\n}";
 
 struct Request {

@@ -51,7 +51,7 @@ pub use lab::Lab;
 pub use link::{DirectionCounters, InterfaceCounters, Traffic, TrafficCounter};
 pub use napi::NapiThread;
 pub use page_server::PageServerOptions;
-pub use process::{Process, Signal};
+pub use process::{Process, Signal, within};
 pub use server::{Server, ServerKind, ServerOptions};
 pub use session_server::{SessionServerKind, SessionServerOptions};
 pub use slow_server::{ServiceTime, SlowServerOptions};

@@ -19,8 +19,13 @@ pub use nix::sys::signal::Signal;
 
 use crate::error::{Doing, Error, Result};
 
+/// A limit of time for what the processor does, of which an emulated one needs more.
+pub const fn within(limit: Duration) -> Duration {
+    limit.saturating_mul(if option_env!("SWITCHBACK_EMULATED").is_some() { 10 } else { 1 })
+}
+
 /// Time between SIGTERM and SIGKILL.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = within(Duration::from_secs(5));
 /// Time until SIGTERM is sent again: an agent whose node has connections ends in order only when told twice.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 const LOG_TAIL_LINES: usize = 20;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use switchback_lab::{Host, Lab};
+use switchback_lab::{Host, Lab, within};
 
 use super::cluster::Cluster;
 use super::document::block;
-use super::{PATIENCE, Result, within};
+use super::{PATIENCE, Result};
 
 /// A document of the lab's servers.
 #[derive(Clone)]

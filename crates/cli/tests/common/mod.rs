@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use switchback_lab::{Host, Process, Signal};
+use switchback_lab::{Host, Process, Signal, within};
 
 pub use cluster::{Cluster, Plan, TLS_NAME};
 
@@ -40,11 +40,6 @@ const POLL: Duration = Duration::from_millis(10);
 /// Whether tests may take their time.
 pub fn long() -> bool {
     std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1")
-}
-
-/// A limit of time for what the processor does, of which an emulated one needs more.
-pub const fn within(limit: Duration) -> Duration {
-    limit.saturating_mul(if option_env!("SWITCHBACK_EMULATED").is_some() { 10 } else { 1 })
 }
 
 /// How long a load lasts.
