@@ -141,12 +141,17 @@ static __noinline int fill_syn(struct syn *syn, const struct handoff *h, __u16 m
         return 0;
 }
 
-/* Gives the SYN to a listener that is not at the VIP. The second SYN finds what the first one has made. */
+/*
+ * Gives the SYN to a listener that is not at the VIP. The second SYN finds what the first one has made. Linux before 6.6
+ * refuses listeners with SO_REUSEPORT: bpf_sk_assign().
+ */
 static __noinline int steer(struct __sk_buff *skb, const struct handoff *h)
 {
         struct bpf_sock *skc;
         int err = 0;
 
+        if (!is_resumption(h) && !server_of(&h->flow, h->node))
+                return 0;
         skc = is_resumption(h) ? resume_listener(skb, h) : lookup(skb, h);
         if (!skc)
                 return -1;
