@@ -169,6 +169,7 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
         struct sb_cursor cursor;
         struct sb_shim *shim;
         struct sb_ip ip;
+        __u32 inner_end;
 
         cursor = sb_cursor_at((void *)(long)skb->data, (void *)(long)skb->data_end, sizeof(struct ethhdr));
         if (sb_parse_ip(&cursor, skb->protocol, said->sender, dest, &ip) != IPPROTO_UDP)
@@ -182,10 +183,12 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
         said->outer_len = ip.header_len;
         said->congested = sb_is_congested(&ip);
         said->option = shim->option;
-        return read_packet(skb, &said->inner, sizeof(struct ethhdr) + said->outer_len + sizeof(*shim),
-                           shim->geneve.protocol, said->option.op == SB_OP_TUNNELED ? IN : OUT)
-                   ? READ_MALFORMED
-                   : READ_SAID;
+        if (read_packet(skb, &said->inner, sizeof(struct ethhdr) + said->outer_len + sizeof(*shim),
+                        shim->geneve.protocol, said->option.op == SB_OP_TUNNELED ? IN : OUT))
+                return READ_MALFORMED;
+        /* Behind the outer packet there may be padding. */
+        inner_end = (__u32)said->inner.tcp + said->inner.tcp_len + said->inner.payload;
+        return inner_end > sizeof(struct ethhdr) + ip.len ? READ_MALFORMED : READ_SAID;
 }
 
 static __noinline int is_signed(const struct said *said)

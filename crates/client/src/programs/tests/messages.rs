@@ -107,6 +107,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
         let mut short = right.clone();
         short[INNER + 3] += 1;
         dropped(&short, DropMalformed);
+        dropped(&[&short[..], &[0xa5; 6]].concat(), DropMalformed);
         assert_eq!((bench.counter(Tunneled), bench.tunneled()), (0, vec![]));
     });
 }
