@@ -5,9 +5,9 @@
  * By default for XDP programs with one automaton. A program of another kind defines, before it includes this
  * header:
  *
- *     FRAMING_CONTEXT                   type of its context
+ *     FRAMING_CONTEXT                         type of its context
  *     FRAMING_LOAD(ctx, at, to, len, most)    reads bytes of its packet, as sb_load_some()
- *     FRAMING_TABLES                    number of its automata; each walk names one in `table`
+ *     FRAMING_TABLES                          number of its automata; each walk names one in `table`
  *
  * Most of a head is text in which only the end of the line matters. The walker passes over it in words of 8
  * bytes, and reads packets in blocks.

@@ -150,9 +150,12 @@ static __noinline int steer(struct __sk_buff *skb, const struct handoff *h)
         struct bpf_sock *skc;
         int err = 0;
 
-        if (!is_resumption(h) && !server_of(&h->flow, h->node))
+        if (is_resumption(h))
+                skc = resume_listener(skb, h);
+        else if (server_of(&h->flow, h->node))
+                skc = lookup(skb, h);
+        else
                 return 0;
-        skc = is_resumption(h) ? resume_listener(skb, h) : lookup(skb, h);
         if (!skc)
                 return -1;
         if (*(volatile __u32 *)&skc->state == TCP_LISTEN)

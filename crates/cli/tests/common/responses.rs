@@ -1,6 +1,6 @@
 //! Reading responses off a connection, one by one, whatever they are.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -53,6 +53,15 @@ impl Responses {
         let stream = stream.try_clone()?;
         stream.set_read_timeout(Some(timeout))?;
         Ok(Responses { stream, bytes: Vec::new(), end: None })
+    }
+
+    /// Uploads so many bytes to nginx, which takes them, and answers that it takes none.
+    pub fn upload(&mut self, len: usize) -> Result {
+        write!(self.stream, "POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n")?;
+        self.stream.write_all(&vec![b'x'; len])?;
+        let response = self.next(false)?.ok_or("the connection has ended")?;
+        assert_eq!(response.status, 405, "nginx takes no uploads");
+        Ok(())
     }
 
     /// False when the connection has ended.

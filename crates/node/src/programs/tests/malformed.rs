@@ -24,6 +24,7 @@ fn headers_of_handoff_packets() {
         ("a TCP header too short", 4, |_, inner| inner[32] = 0x40, Verdict::Drop, Some(DropMalformed)),
         ("a TCP header too long", 4, |_, inner| inner[32] = 0xf0, Verdict::Drop, Some(DropMalformed)),
         ("a packet too long", 4, |_, inner| inner[3] += 1, Verdict::Drop, Some(DropMalformed)),
+        ("a packet too long, outside", 4, |outer, _| outer[3] += 7, Verdict::Drop, Some(DropMalformed)),
         ("the first fragment, outside", 4, |outer, _| outer[6] |= 0x20, Verdict::Next, None),
         ("a later fragment, outside", 4, |outer, _| outer[7] = 1, Verdict::Next, None),
         ("IP options, outside", 4, |outer, _| outer[0] = 0x46, Verdict::Next, None),
@@ -45,16 +46,17 @@ fn headers_of_handoff_packets() {
         for known in &mut known {
             known.adopt(&bench);
         }
-        for (what, version, change, verdict, counter) in rows {
+        let padded = [&[][..], &[0xa5; 6]];
+        let rows = rows.iter().flat_map(|row| padded.map(|padding| (row, padding)));
+        for ((what, version, change, verdict, counter), padding) in rows {
             let known = &known[usize::from(*version == 6)];
             let mut packet = known.hand_over(known.option(SB_OP_FORWARD), b"");
             let (outer, inner) = packet.split_at_mut(20 + size_of::<sb_shim>());
             change(outer, inner);
             let before = NodeCounter::ALL.map(|counter| bench.counter(counter));
             let frame = ethernet(OURS, ROUTER, &packet);
-            let frame = [&frame[..12], &[8, 0], &frame[14..]].concat();
-            let padded = [&frame[..], &[0xa5; 6]].concat();
-            assert_eq!(bench.ingress(&padded, 0).0, *verdict, "IPv{version}: {what}");
+            let frame = [&frame[..12], &[8, 0], &frame[14..], padding].concat();
+            assert_eq!(bench.ingress(&frame, 0).0, *verdict, "IPv{version}: {what}");
             let after = NodeCounter::ALL.map(|counter| bench.counter(counter));
             let moved = NodeCounter::ALL.into_iter().zip(after.iter().zip(before));
             let moved: Vec<_> =

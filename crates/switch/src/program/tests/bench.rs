@@ -517,16 +517,15 @@ impl Bench {
 
     /// Sends one packet in front of which the driver leaves this many bytes. The result is without what it leaves.
     pub fn send_with_headroom(&self, headroom: u32, frame: &[u8]) -> Outcome {
-        let _ = (self.records(), self.moved());
         // The test run leaves XDP_PACKET_HEADROOM, of which metadata takes the rest.
         let taken = XDP_PACKET_HEADROOM - headroom;
         let data = [&vec![0; taken as usize], frame].concat();
         let mut context = [0; size_of::<xdp_md>()];
         context[..4].copy_from_slice(&taken.to_ne_bytes());
         context[4..8].copy_from_slice(&(data.len() as u32).to_ne_bytes());
-        let (verdict, frame) = self.run_in(Some(&mut context), &data, 1);
-        let frame = frame[taken as usize..].to_vec();
-        Outcome { verdict, frame, records: self.records(), moved: self.moved() }
+        let mut outcome = self.send_in(Some(&mut context), &data);
+        outcome.frame.drain(..taken as usize);
+        outcome
     }
 
     /// Records since the last call.
@@ -551,8 +550,12 @@ impl Bench {
 
     /// Sends one packet and returns its effects.
     pub fn send(&self, frame: &[u8]) -> Outcome {
+        self.send_in(None, frame)
+    }
+
+    fn send_in(&self, context: Option<&mut [u8]>, frame: &[u8]) -> Outcome {
         let _ = (self.records(), self.moved());
-        let (verdict, frame) = self.run(frame, 1);
+        let (verdict, frame) = self.run_in(context, frame, 1);
         Outcome { verdict, frame, records: self.records(), moved: self.moved() }
     }
 

@@ -8,6 +8,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::forward::{ACK, MARK, entry};
 use super::frames::*;
+use crate::plan::NodeId;
 
 /// What Intel's drivers leave: ixgbe_build_skb(). With their private flag `legacy-rx`, and with gve, it is next to nothing.
 const COMMON: u32 = 192;
@@ -15,7 +16,7 @@ const COMMON: u32 = 192;
 const XDP_FRAME: u32 = 40;
 
 /// An ACK to be forwarded, and what that takes besides.
-fn forwarded(bench: &Bench, flow: &sb_flow, node: crate::plan::NodeId) -> Vec<u8> {
+fn forwarded(bench: &Bench, flow: &sb_flow, node: NodeId) -> Vec<u8> {
     bench.forget(flow);
     bench.put(flow, &entry(node));
     Tcp::new(flow, MARK, ACK, flags::ACK).frame()
