@@ -232,6 +232,10 @@ pub struct AllPolicies {
     /// What they are like
     #[arg(long, default_value = "alike")]
     mix: Kinds,
+    /// Choices that the switch makes ahead of their requests; hash makes none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=128))]
+    ahead: u32,
     /// Requests of each replication; 2,000 for each node at the least
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: u32,
@@ -249,13 +253,13 @@ enum Kinds {
 
 impl AllPolicies {
     fn run(self) -> Result<(), Failure> {
-        let AllPolicies { nodes, mix, requests, series } = self;
+        let AllPolicies { nodes, mix, ahead, requests, series } = self;
         let mix = match mix {
             Kinds::Alike => Mix::Alike,
             Kinds::HalfSlow => Mix::HalfSlow,
         };
         let policies =
-            Policies { seed: series.seed, replications: series.replications, requests, nodes, mix };
+            Policies { seed: series.seed, replications: series.replications, requests, nodes, mix, ahead };
         series.show("sim-policies", |progress| experiments::policies(&policies, progress))
     }
 }

@@ -124,7 +124,7 @@ fn requests_on_the_command_line() {
                 "pool      img: n1 (weight 1)",
                 "policy    round-robin: in turn, by weight",
                 "node      n1, if nothing but what is shown here came before; a running switch has its own state",
-                "decided   by the L7 thread, as a connection's first request; in XDP later on",
+                "decided   in XDP while the pool is busy, if its head is one packet",
                 "body      none",
                 "then      the next request is routed again",
             ],

@@ -85,6 +85,7 @@ fn each_series_writes_its_files() -> Result {
         (&["split", "--most", "2"], &["sim-split.csv", "sim-split.svg"]),
         (&["policies", "--nodes", "4", "--requests", "2000"], &["sim-policies.csv", "sim-policies.png"]),
         (&["policies", "--nodes", "4", "--requests", "2000", "--mix", "half-slow"], &["sim-policies.md"]),
+        (&["policies", "--nodes", "4", "--requests", "2000", "--ahead", "8"], &["sim-policies.md"]),
     ] {
         let said = stdout(&[words, &out].concat())?;
         assert!(said.contains("| ---: |"), "{said}");

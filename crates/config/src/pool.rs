@@ -58,6 +58,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Whether the node of a request can be chosen before the request comes, because nothing in it matters for the choice.
+    pub fn chooses_ahead(&self) -> bool {
+        self.policy != PolicyKind::Hash && self.persistence.is_none() && !self.second_candidate
+    }
+
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
     pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 11] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();

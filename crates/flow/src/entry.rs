@@ -22,6 +22,8 @@ pub enum Mode {
     Sought,
     /// A node, which gets the client's stream.
     AtNode(Stream),
+    /// A node, to which the program itself has given the first request, and which has not confirmed that.
+    Adopting,
     /// Nobody: the node that had it is dead, and another one is to go on with its response.
     Resuming,
     /// The switch, which answers the client itself.
@@ -94,6 +96,21 @@ impl Entry {
     /// A node has the flow.
     pub fn has_node(&self) -> bool {
         matches!(self.mode, Mode::AtNode(_))
+    }
+
+    /// The program itself has given the first request to a node, which has not confirmed that.
+    pub fn is_adopting(&self) -> bool {
+        self.mode == Mode::Adopting
+    }
+
+    /// The entry before the adoption that the program has begun, as if the request had not been read.
+    pub fn before_adoption(&self) -> Entry {
+        Entry { mode: Mode::Sought, mark: Mark::at(self.mark.begins), ..*self }
+    }
+
+    /// The entry after the adoption that the program has begun.
+    pub fn adopted(&self) -> Entry {
+        Entry { mode: Mode::AtNode(Stream::Requests), ..*self }
     }
 
     /// The switch answers the client itself.

@@ -20,6 +20,8 @@ const ASSUMED_LIMIT: u32 = 128;
 /// While a node's limit is not known its queue is not either. It is taken to hold everything that is in
 /// flight there, of 128 places, and never to be full: a node that has just come gets requests at once, but
 /// not a burst until its first report.
+///
+/// A choice changes nothing here, so giving it back undoes nothing: the caller counts the queue.
 #[derive(Clone, Debug)]
 pub struct AcceptQueue {
     loads: Least<(f64, PerWeight)>,

@@ -21,6 +21,9 @@ use crate::{Ask, Candidate, Member, Policy, PolicyKind, Queue};
 /// A configured weight of 1, as policies see it. The factor leaves room for the fractions of slow start.
 pub const WEIGHT_SCALE: u32 = 256;
 
+/// Most choices of one pool made ahead that are neither used nor given back.
+pub const MOST_AHEAD: usize = 128;
+
 /// Availability of a member for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
@@ -142,6 +145,11 @@ impl Balancer {
         self.tell(index, true);
     }
 
+    /// The policy.
+    pub fn kind(&self) -> PolicyKind {
+        self.kind
+    }
+
     /// As [`pick`](Self::pick), for callers that have noted each change: the time of a choice hardly grows
     /// with the number of members.
     pub fn pick_noted(
@@ -150,17 +158,28 @@ impl Balancer {
         tried: &[usize],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
-        self.raise(ask.now);
-        let offered = if self.up > 0 { Availability::Up } else { Availability::Suspect };
-        if offered != self.offered {
-            self.offered = offered;
-            self.tell_all();
-        }
-        tried.iter().for_each(|&index| self.tell(index, false));
-        self.prefer_near(tried);
+        self.prepare(ask.now, tried);
         let choice = self.policy.pick(&self.candidates, ask, random);
         tried.iter().for_each(|&index| self.tell(index, true));
         choice
+    }
+
+    /// As [`pick_noted`](Self::pick_noted), for a choice made ahead of its request, which is either used or
+    /// [given back](Self::give_back). Until then the caller counts it as load of its member: a connection, a request in
+    /// flight, a place in the accept queue. At most [`MOST_AHEAD`] choices are neither used nor given back, and they are
+    /// used in order. A choice that depends on the request, by [`Ask::key`] or by what was tried, cannot be made ahead.
+    pub fn pick_ahead(&mut self, now: Duration, random: &mut dyn FnMut() -> u64) -> Option<usize> {
+        let ask = Ask { key: None, now };
+        self.prepare(now, &[]);
+        self.policy.pick_ahead(&self.candidates, &ask, random)
+    }
+
+    /// Undoes the choice of the member at `index`, the last one made ahead that is neither used nor given back: the policy
+    /// is then as if it had not been made. Choices that were not made ahead may lie in between; they stay used.
+    ///
+    /// All choices are to be given back before [`inherit`](Self::inherit).
+    pub fn give_back(&mut self, index: usize) {
+        self.policy.give_back(index);
     }
 
     /// Takes over the policy's state of an earlier balancer (whose turn it is, which queue it was filling),
@@ -176,6 +195,18 @@ impl Balancer {
                 self.policy.changed(index, candidate);
             }
         }
+    }
+
+    /// Gives the policy the candidates of a choice at this time, without those that were tried.
+    fn prepare(&mut self, now: Duration, tried: &[usize]) {
+        self.raise(now);
+        let offered = if self.up > 0 { Availability::Up } else { Availability::Suspect };
+        if offered != self.offered {
+            self.offered = offered;
+            self.tell_all();
+        }
+        tried.iter().for_each(|&index| self.tell(index, false));
+        self.prefer_near(tried);
     }
 
     /// Updates the weights of members in their slow start.

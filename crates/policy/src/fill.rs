@@ -19,7 +19,7 @@ use crate::{Ask, Candidate, Policy};
 /// Weights other than 0 are ignored: the limit of its queue decides how much a node gets.
 #[derive(Clone, Debug, Default)]
 pub struct Fill {
-    /// The node that was chosen last.
+    /// The node that was chosen last, or whose choice was given back last.
     place: usize,
 }
 
@@ -33,6 +33,12 @@ impl Policy for Fill {
         let takes = |index: &usize| candidates[*index].is_usable() && !candidates[*index].queue.is_full();
         self.place = (self.place..candidates.len()).chain(0..self.place).find(takes)?;
         Some(self.place)
+    }
+
+    // Choices that are not used have not filled the queues that they left behind. Queues that were full before them stay
+    // left: the place returns to where the first of them was made, not to where it was before.
+    fn give_back(&mut self, index: usize) {
+        self.place = index;
     }
 }
 

@@ -22,7 +22,8 @@
 use crate::draw::Lots;
 use crate::{Ask, Candidate, Policy};
 
-/// Weighted rendezvous hashing by name. A request without a key goes to a node drawn by weight.
+/// Weighted rendezvous hashing by name. A request without a key goes to a node drawn by weight. A key's
+/// node is not chosen ahead, and a choice changes nothing here.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     /// Hash of each node's name.

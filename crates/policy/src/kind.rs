@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::MOST_AHEAD;
+
 /// The policies of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
@@ -36,6 +38,19 @@ impl PolicyKind {
         PolicyKind::AcceptQueue,
         PolicyKind::Latency,
     ];
+
+    /// Most choices that a pool with this policy makes ahead. Policies that go by loads choose few, because loads change
+    /// before the choices are used.
+    pub fn most_ahead(self) -> usize {
+        match self {
+            PolicyKind::RoundRobin | PolicyKind::Random | PolicyKind::Fill => MOST_AHEAD,
+            PolicyKind::Hash => 0,
+            PolicyKind::LeastConnections
+            | PolicyKind::TwoChoices
+            | PolicyKind::AcceptQueue
+            | PolicyKind::Latency => MOST_AHEAD / 8,
+        }
+    }
 
     /// The name in `cluster.toml`.
     pub fn name(self) -> &'static str {

@@ -30,6 +30,9 @@ use crate::{Ask, Candidate, Policy};
 const EXPLORED: u64 = 128;
 
 /// Hot and cold, then lowest latency, of three nodes drawn by weight.
+///
+/// A choice changes nothing here, so giving it back undoes nothing: whether a choice ignores latency is drawn anew for
+/// each one, not counted.
 #[derive(Clone, Debug)]
 pub struct Latency {
     lots: Lots,

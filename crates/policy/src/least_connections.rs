@@ -7,7 +7,8 @@
 use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
 
-/// The least of (connections + 1) / weight, equals at random.
+/// The least of (connections + 1) / weight, equals at random. A choice changes nothing here, so giving it back
+/// undoes nothing: the caller counts connections.
 #[derive(Clone, Debug)]
 pub struct LeastConnections {
     loads: Least<PerWeight>,

@@ -28,7 +28,7 @@ mod tree;
 mod two_choices;
 
 pub use accept_queue::AcceptQueue;
-pub use balancer::{Availability, Balancer, Load, WEIGHT_SCALE};
+pub use balancer::{Availability, Balancer, Load, MOST_AHEAD, WEIGHT_SCALE};
 pub use build::build;
 pub use fill::Fill;
 pub use hand_over::{Busy, Work, is_lighter};

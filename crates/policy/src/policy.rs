@@ -93,6 +93,23 @@ pub trait Policy: Send {
     /// which one needs what.
     fn pick(&mut self, candidates: &[Candidate], ask: &Ask, random: &mut dyn FnMut() -> u64)
     -> Option<usize>;
+
+    /// As [`pick`](Self::pick), for a choice that is made ahead of its request and may be given back. A policy overrides
+    /// it if [`give_back`](Self::give_back) needs what the choice was made with.
+    fn pick_ahead(
+        &mut self,
+        candidates: &[Candidate],
+        ask: &Ask,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        self.pick(candidates, ask, random)
+    }
+
+    /// Undoes the last choice made ahead that has not been undone, which was that of the node at `index`: it was not used.
+    /// Other choices, which are used, may have been made since. A policy whose choices change nothing in it ignores it.
+    fn give_back(&mut self, index: usize) {
+        let _ = index;
+    }
 }
 
 #[cfg(test)]

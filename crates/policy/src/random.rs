@@ -7,7 +7,7 @@
 use crate::draw::Lots;
 use crate::{Ask, Candidate, Policy};
 
-/// Each node with a probability proportional to its weight.
+/// Each node with a probability proportional to its weight. Choices are independent, so giving one back undoes nothing.
 #[derive(Clone, Debug)]
 pub struct Random {
     lots: Lots,

@@ -8,8 +8,16 @@
 //!
 //! A node that cannot be chosen earns and pays nothing: it comes back with the credit it left with, not with
 //! a claim to all the requests it missed.
+//!
+//! A choice adds to the credits what depends on the weights alone: its inverse undoes it, whatever was chosen since. The
+//! weights have to be those of the choice. With others, such as those without the nodes of another zone, one zone would
+//! be paid back what the other has paid, at each report of an idle pool, without an end. So the weights of each choice
+//! made ahead are kept until it can no longer be given back.
 
-use crate::{Ask, Candidate, Policy};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::{Ask, Candidate, MOST_AHEAD, Policy};
 
 /// Smooth weighted round-robin. Deterministic; among equals the first in the pool's order goes first.
 #[derive(Clone, Debug)]
@@ -20,20 +28,34 @@ pub struct RoundRobin {
     weights: Vec<i64>,
     /// Sum of `weights`.
     total: i64,
+    /// A copy of `weights` that choices made ahead share; None if they have changed since the last one.
+    shared: Option<Arc<[i64]>>,
+    /// Weights of the last choices made ahead, the oldest first; at most [`MOST_AHEAD`]. Those that were used are not
+    /// removed: they are used in order, and so before any that is given back.
+    ahead: VecDeque<Arc<[i64]>>,
 }
 
 impl RoundRobin {
     /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
-        RoundRobin { credits: vec![0; nodes], weights: vec![0; nodes], total: 0 }
+        RoundRobin {
+            credits: vec![0; nodes],
+            weights: vec![0; nodes],
+            total: 0,
+            shared: None,
+            ahead: VecDeque::new(),
+        }
     }
 }
 
 impl Policy for RoundRobin {
     fn changed(&mut self, index: usize, candidate: &Candidate) {
         let weight = if candidate.is_usable() { i64::from(candidate.weight) } else { 0 };
-        self.total += weight - self.weights[index];
-        self.weights[index] = weight;
+        if weight != self.weights[index] {
+            self.total += weight - self.weights[index];
+            self.weights[index] = weight;
+            self.shared = None;
+        }
     }
 
     fn pick(
@@ -53,6 +75,30 @@ impl Policy for RoundRobin {
         let (node, _) = richest?;
         self.credits[node] -= self.total;
         Some(node)
+    }
+
+    fn pick_ahead(
+        &mut self,
+        candidates: &[Candidate],
+        ask: &Ask,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        let node = self.pick(candidates, ask, random)?;
+        let weights = self.shared.get_or_insert_with(|| self.weights.as_slice().into());
+        if self.ahead.len() == MOST_AHEAD {
+            self.ahead.pop_front();
+        }
+        self.ahead.push_back(Arc::clone(weights));
+        Some(node)
+    }
+
+    fn give_back(&mut self, index: usize) {
+        let weights = self.ahead.pop_back();
+        let weights = weights.as_deref().unwrap_or(&self.weights);
+        for (weight, credit) in weights.iter().zip(&mut self.credits) {
+            *credit -= weight;
+        }
+        self.credits[index] += weights.iter().sum::<i64>();
     }
 }
 
@@ -134,6 +180,58 @@ mod tests {
                     let share = f64::from(turn) * f64::from(weight) / f64::from(cycle);
                     // A wide bound, but one that sending a node's whole share in a row would break.
                     prop_assert!((taken[node] - share).abs() <= weights.len() as f64);
+                }
+            }
+        }
+
+        /// Credits are those of the used choices, each with the weights at its time, whatever was made ahead and given
+        /// back in between.
+        #[test]
+        fn credits_are_those_of_what_was_used(
+            first in prop::collection::vec(0u32..40, 5),
+            steps in prop::collection::vec(
+                (0..12usize, 1..=MOST_AHEAD, prop::collection::vec(0u32..40, 5)),
+                1..200,
+            ),
+        ) {
+            let mut candidates = weighted(&first);
+            let mut policy = RoundRobin::new(5);
+            let mut used = vec![0i64; 5];
+            // The change of the credits by a choice of this node.
+            let paid = |candidates: &[Candidate], node: usize| {
+                let total: i64 = candidates.iter().map(|candidate| i64::from(candidate.weight)).sum();
+                let one = |(index, candidate): (usize, &Candidate)| {
+                    i64::from(candidate.weight) - if index == node { total } else { 0 }
+                };
+                candidates.iter().enumerate().map(one).collect::<Vec<_>>()
+            };
+            let mut ahead: VecDeque<(usize, Vec<i64>)> = VecDeque::new();
+            for (what, count, weights) in steps {
+                let mut use_it = |change: &[i64]| used.iter_mut().zip(change).for_each(|(sum, one)| *sum += one);
+                match what {
+                    0..4 => if let Some(node) = pick(&mut policy, &candidates) {
+                        use_it(&paid(&candidates, node));
+                    },
+                    4..6 => while ahead.len() < count {
+                        let mut no_lot = || unreachable!("round-robin draws no random number");
+                        let choice = policy.pick_ahead(&candidates, &Ask::default(), &mut no_lot);
+                        let Some(node) = choice else { break };
+                        ahead.push_back((node, paid(&candidates, node)));
+                    },
+                    6..9 => for (_, change) in ahead.drain(..ahead.len().min(count)) {
+                        use_it(&change);
+                    },
+                    9..11 => {
+                        candidates = weighted(&weights);
+                        candidates.iter().enumerate().for_each(|(index, node)| policy.changed(index, node));
+                    }
+                    _ => while let Some((node, _)) = ahead.pop_back() {
+                        policy.give_back(node);
+                    },
+                }
+                prop_assert_eq!(policy.credits.iter().sum::<i64>(), 0);
+                if ahead.is_empty() {
+                    prop_assert_eq!(&policy.credits, &used);
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::{Ask, Candidate, Policy};
 
 /// Draws two different nodes by weight and takes the one with the lesser (requests in flight + 1) / weight;
 /// if they are equal, the one drawn first, which makes the shares of equally loaded nodes those of their
-/// weights.
+/// weights. A choice changes nothing here, so giving it back undoes nothing.
 #[derive(Clone, Debug)]
 pub struct TwoChoices {
     lots: Lots,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use switchback_policy::PolicyKind;
+use switchback_policy::{MOST_AHEAD, PolicyKind};
 
 use crate::random::Amount;
 
@@ -150,6 +150,10 @@ pub struct Pool {
     pub slow_start_s: f64,
     /// Time for which a node is silent before it counts as dead, in milliseconds.
     pub silence_ms: f64,
+    /// Choices made ahead for the first requests of connections, at most 128; 0: each choice is made at its request.
+    pub ahead: u32,
+    /// Period of the nodes' reports, at which choices made ahead are replaced, in milliseconds.
+    pub report_ms: f64,
 }
 
 /// A policy by its name.
@@ -370,6 +374,8 @@ impl Default for Pool {
             balance: Balance::Connection,
             slow_start_s: 0.0,
             silence_ms: 630.0,
+            ahead: 0,
+            report_ms: 50.0,
         }
     }
 }
@@ -495,7 +501,7 @@ impl Scenario {
     /// The mistakes in the values.
     pub fn mistakes(&self) -> Vec<Mistake> {
         let numbers = self.not_positive().into_iter().chain(self.negative());
-        numbers.chain(self.of_distributions()).chain(self.of_nodes()).collect()
+        numbers.chain(self.of_distributions()).chain(self.of_pool()).chain(self.of_nodes()).collect()
     }
 
     fn not_positive(&self) -> Vec<Mistake> {
@@ -506,6 +512,7 @@ impl Scenario {
             ("switch.count", self.switch.count.into()),
             ("switch.cores", self.switch.cores.into()),
             ("switch.link_mbit", self.switch.link_mbit),
+            ("pool.report_ms", self.pool.report_ms),
             ("replications", self.replications.into()),
         ];
         let of_nodes = self.nodes.iter().enumerate().flat_map(|(index, nodes)| {
@@ -565,6 +572,12 @@ impl Scenario {
             mistake("clients.requests", |key| format!("{key} is {requests}, allowed is 1 or above"))
         });
         amounts.chain(interval).chain(too_few).collect()
+    }
+
+    fn of_pool(&self) -> Option<Mistake> {
+        let ahead = self.pool.ahead;
+        (ahead as usize > MOST_AHEAD)
+            .then(|| mistake("pool.ahead", |key| format!("{key} is {ahead}, allowed are 0 to {MOST_AHEAD}")))
     }
 
     /// Mistakes in the nodes, or in changes of them.

@@ -1,7 +1,8 @@
 //! What queueing theory knows exactly, simulated. Some twenty numbers are compared, so each interval has a confidence of 99.9 %:
 //! with 95 % one of them would be outside by chance. Seeds are fixed, so what passes once always passes.
 
-use switchback_sim::scenario::{Arrivals, Clients, Costs, Nodes, Responses, Switch};
+use switchback_policy::PolicyKind;
+use switchback_sim::scenario::{Arrivals, Clients, Costs, Nodes, Policy, Pool, Responses, Switch};
 use switchback_sim::{Amount, Estimate, Outcome, Scenario, simulate};
 
 /// A mean of 1 ms.
@@ -56,6 +57,20 @@ fn m_m_1() {
         assert_holds("median", estimate(&outcomes, |run| run.latency_p50), time * 2f64.ln());
         assert_holds("in the system", estimate(&outcomes, |run| run.in_system), share / (1.0 - share));
         assert_holds("use", estimate(&outcomes, |run| run.node_cpu), share);
+    }
+}
+
+/// Nodes drawn at random are independent queues, whether they are drawn ahead or not.
+#[test]
+fn m_m_1_by_lot() {
+    let share = 0.6;
+    for ahead in [0, 32] {
+        let mut scenario = queue(1, share, u32::MAX, Amount::Exponential(SERVICE));
+        scenario.nodes[0].count = 4;
+        scenario.arrivals.per_second *= 4.0;
+        scenario.pool = Pool { policy: Policy(PolicyKind::Random), ahead, ..Pool::default() };
+        let time = SERVICE / 1e6 / (1.0 - share);
+        assert_holds("time", estimate(&run(&scenario), |run| run.latency_mean), time);
     }
 }
 
@@ -115,8 +130,12 @@ fn m_g_1_with_shared_processors() {
 
 #[test]
 fn m_m_1_k() {
-    for (share, k) in [(0.8, 5u32), (1.2, 10)] {
-        let outcomes = run(&queue(1, share, k - 1, Amount::Exponential(SERVICE)));
+    // Choices made ahead take no room from requests, whether the policy asks for it or not.
+    let ahead = |kind| Pool { policy: Policy(kind), ahead: 32, ..Pool::default() };
+    let pools = [Pool::default(), ahead(PolicyKind::RoundRobin), ahead(PolicyKind::AcceptQueue)];
+    for (pool, (share, k)) in pools.iter().flat_map(|pool| [(pool, (0.8, 5u32)), (pool, (1.2, 10))]) {
+        let queue = queue(1, share, k - 1, Amount::Exponential(SERVICE));
+        let outcomes = run(&Scenario { pool: pool.clone(), ..queue });
         let power = |n: u32| share.powi(n as i32);
         let lost = (1.0 - share) * power(k) / (1.0 - power(k + 1));
         let refused = estimate(&outcomes, |run| run.refused as f64 / run.offered as f64);

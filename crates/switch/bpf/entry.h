@@ -31,12 +31,19 @@ static __always_inline int is_still_at(void *map, const struct sb_flow *flow,
         return bpf_map_lookup_elem(map, flow) == place;
 }
 
+/* What read_entry() has copied, or new_entry() begun. */
+static __always_inline struct sb_flow_entry *entry_in_hand(void)
+{
+        __u32 zero = 0;
+
+        return bpf_map_lookup_elem(&entries_in_hand, &zero);
+}
+
 /* Copies the flow's entry. Returns NULL if there is none; `place` is the element in the map. */
 static __always_inline struct sb_flow_entry *read_entry(void *map, const struct sb_flow *flow,
                                                         struct sb_flow_entry **place)
 {
-        __u32 zero = 0;
-        struct sb_flow_entry *entry = bpf_map_lookup_elem(&entries_in_hand, &zero);
+        struct sb_flow_entry *entry = entry_in_hand();
 
         if (!entry)
                 return NULL;

@@ -12,6 +12,7 @@
 
 #include "bytes.h"
 #include "counters.h"
+#include "handoff.h"
 #include "maps.h"
 #include "parse.h"
 #include "switch_maps.h"
@@ -58,6 +59,7 @@ struct express_walk {
         __u16 next; /* last transition */
         __u16 path_class;
         __u16 host_class;
+        __u16 persistence; /* SB_EXPRESS_KEEP_ALIVE, SB_EXPRESS_LAST, or both */
 };
 
 static long express_step(__u32 index, struct express_walk *walk)
@@ -80,10 +82,18 @@ static long express_step(__u32 index, struct express_walk *walk)
                 /* The mask comes last: verifiers before Linux 6.8 forget the bounds of what `|` combines. */
                 asm volatile("" : "+r"(place));
                 next = byte & 0x80 ? 0 : transitions[place & (SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS - 1)];
-                if (next & SB_EXPRESS_END_OF_TARGET)
+                switch (next & SB_EXPRESS_EVENT) {
+                case SB_EXPRESS_END_OF_TARGET:
                         walk->path_class = classes[state];
-                if (next & SB_EXPRESS_END_OF_HOST)
+                        break;
+                case SB_EXPRESS_END_OF_HOST:
                         walk->host_class = classes[state];
+                        break;
+                case SB_EXPRESS_KEEP_ALIVE:
+                case SB_EXPRESS_LAST:
+                        walk->persistence |= next & SB_EXPRESS_EVENT;
+                        break;
+                }
                 at++;
         }
         walk->at = at;
@@ -91,43 +101,60 @@ static long express_step(__u32 index, struct express_walk *walk)
         return at >= len || (next & SB_EXPRESS_STATE) == 0;
 }
 
-enum express {
-        EXPRESS_NOT,
-        EXPRESS_GET,
-        EXPRESS_HEAD,
-};
+/* What read_plain() has found: the pool in the low half, and flags. */
+#define PLAIN_NOT  -1
+#define PLAIN_POOL 0xffff
+#define PLAIN_HEAD 0x10000 /* the method is HEAD */
+#define PLAIN_LAST 0x20000 /* the client announces no further request */
 
 /*
- * Whether the packet is one plain head for a pool of the flow's node, and its method. Where the node handles
- * cookies, each request goes to the L7 thread.
+ * The pool for the packet's data, if that is one plain head for a pool whose requests the program may dispatch.
  */
-static __noinline enum express is_express(struct xdp_md *ctx, const struct packet *p,
-                                          const struct sb_flow_entry *entry, const struct sb_vip *vip)
+static __noinline int read_plain(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip)
 {
         struct express_walk walk = {.len = p->payload, .next = vip->start};
-        __u32 zero = 0, len = p->payload, node = entry->node, pool, word;
+        __u32 zero = 0, len = p->payload, pool;
         struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
 
-        if (entry->session.pool[0] != 0)
-                return EXPRESS_NOT;
         if (!head || vip->start == 0)
-                return EXPRESS_NOT;
+                return PLAIN_NOT;
         if (sb_xdp_load_some(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len,
                              SB_EXPRESS_HEAD_MAX))
-                return EXPRESS_NOT;
+                return PLAIN_NOT;
         bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &walk, 0);
-        if (!(walk.next & SB_EXPRESS_ACCEPT) || walk.at != walk.len)
-                return EXPRESS_NOT;
+        if ((walk.next & SB_EXPRESS_EVENT) != SB_EXPRESS_ACCEPT || walk.at != walk.len)
+                return PLAIN_NOT;
+        /* HTTP/1.0 with `keep-alive`, or `close` beside it. */
+        if (walk.persistence == (SB_EXPRESS_KEEP_ALIVE | SB_EXPRESS_LAST))
+                return PLAIN_NOT;
         pool = vip->verdicts + (__u32)walk.path_class * vip->hosts + walk.host_class;
         pool = verdicts[pool & (SB_EXPRESS_VERDICTS - 1)];
-        if (pool >= SB_EXPRESS_POOLS / 2 || node >= SB_EXPRESS_NODES)
-                return EXPRESS_NOT;
+        if (pool >= SB_EXPRESS_POOLS / 2)
+                return PLAIN_NOT;
+        if (head->bytes[0] == 'H')
+                pool |= PLAIN_HEAD;
+        if (walk.persistence == SB_EXPRESS_LAST)
+                pool |= PLAIN_LAST;
+        return pool;
+}
+
+/* SB_HANDOVER_* of a plain request that say how it can be recovered if its server goes away. */
+static __always_inline __u8 recovery_of(int plain)
+{
+        return SB_HANDOVER_AGAIN | (plain & PLAIN_LAST ? SB_HANDOVER_LAST : 0);
+}
+
+/* Whether the program may forward requests for the pool on flows of the node. */
+static __always_inline int is_member(const struct sb_vip *vip, __u32 pool, __u32 node)
+{
+        __u32 word;
+
+        if (node >= SB_EXPRESS_NODES)
+                return 0;
         pool += (vip->bank & 1) * (SB_EXPRESS_POOLS / 2);
         word = (pool * SB_EXPRESS_NODES + node) / 64;
         asm volatile("" : "+r"(word));
-        if (!(members[word & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1)] >> (node & 63) & 1))
-                return EXPRESS_NOT;
-        return head->bytes[0] == 'H' ? EXPRESS_HEAD : EXPRESS_GET;
+        return members[word & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1)] >> (node & 63) & 1;
 }
 
 /* SB_OBSERVE_*, set by user space. */
@@ -149,8 +176,8 @@ struct {
         __array(values, struct observed_ring);
 } observed_rings SEC(".maps");
 
-/* Reports the request whose head is_express() has read. The entry counts the request already. */
-static __noinline void tell_request(const struct packet *p, const struct sb_flow_entry *entry)
+/* Reports the request whose head read_plain() has read. The entry counts the request already. */
+static __noinline void tell_request(const struct packet *p, const struct sb_flow_entry *entry, int first)
 {
         __u32 zero = 0, cpu = bpf_get_smp_processor_id(), len = p->payload;
         struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
@@ -166,6 +193,7 @@ static __noinline void tell_request(const struct packet *p, const struct sb_flow
         request->node = entry->node;
         request->number = entry->requests;
         request->len = len;
+        request->first = first;
         request->at_ns = bpf_ktime_get_ns();
         if (bpf_ringbuf_output(ring, head, sizeof(*request) + len, BPF_RB_NO_WAKEUP))
                 count(SB_SWITCH_UNOBSERVED);

@@ -60,7 +60,7 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         said->flow.session = entry->session;
         said->flow.generation = bpf_htonl(entry->generation);
         said->boundary = bpf_htons(p->handoff_boundary);
-        said->queue_share = 0;
+        said->queue_share = p->handoff_share;
         said->reserved = 0;
         sb_copy_v6(input->node, node->address.machine);
         sb_copy_v6(input->switch_address, node->source);

@@ -191,6 +191,9 @@ static __noinline int begin_handshake(__u32 isn)
 
         if (!handshake)
                 return 0;
+        /* A late copy of the SYN gets the same cookie. */
+        if (handshake->isn != isn)
+                handshake->begun = 0;
         handshake->isn = isn;
         handshake->sent_us = now_us();
         handshake->took_us = 0;
@@ -210,6 +213,17 @@ static __noinline __u8 end_handshake(__u32 isn)
         if (!handshake->took_us)
                 handshake->took_us = (now_us() - handshake->sent_us) | 1;
         return sb_round_trip_bits(handshake->took_us);
+}
+
+/*
+ * Whether this is the first data after the handshake. No if the handshake is not known any more. Only of such data it is
+ * certain that the L7 thread holds nothing of the flow, and that no node has had it: entries give way to others.
+ */
+static __noinline int is_first_data(__u32 isn)
+{
+        struct handshake *handshake = handshake_of(isn);
+
+        return handshake && handshake->isn == isn && !__sync_lock_test_and_set(&handshake->begun, 1);
 }
 
 static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,

@@ -50,6 +50,15 @@ static __always_inline void wake_l7(void *ring)
                 l7_awake = 0;
 }
 
+/* Wakes the L7 thread without a record. */
+static __always_inline void wake_l7_now(void)
+{
+        void *ring = ring_of_this_cpu();
+
+        if (ring)
+                wake_l7(ring);
+}
+
 /*
  * Writes a record into the ring; 0 if that fails. `size` is constant so that the verifier knows the
  * reservation.

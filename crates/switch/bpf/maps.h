@@ -89,6 +89,7 @@ struct handshake {
         __u32 isn;     /* of the SYN-ACK */
         __u32 sent_us; /* time of the SYN-ACK */
         __u32 took_us; /* until it was acknowledged; 0: it has not been */
+        __u32 begun;   /* the first request has begun to arrive */
 };
 
 #define HANDSHAKES (1 << 15)
@@ -121,6 +122,14 @@ struct {
         __type(key, struct sb_endpoint);
         __type(value, struct sb_vip);
 } vips SEC(".maps");
+
+static __always_inline struct sb_vip *find_vip(const struct sb_flow *flow)
+{
+        struct sb_endpoint endpoint = {.port = flow->vip_port};
+
+        sb_copy_v6(endpoint.address, flow->vip);
+        return bpf_map_lookup_elem(&vips, &endpoint);
+}
 
 /* Addresses of VIPs on any port. The program answers ARP, neighbour discovery and ping for them. */
 struct {

@@ -29,9 +29,10 @@ struct packet {
         __u16 payload; /* length of the data */
         __u8 flags;
         __u8 traffic_class;
-        __u8 handoff_op;        /* of the handoff packet: SB_OP_FORWARD or SB_OP_ICMP */
+        __u8 handoff_op;        /* of the handoff packet: SB_OP_FORWARD, SB_OP_ADOPT or SB_OP_ICMP */
         __u8 handoff_flags;     /* of the handoff packet: SB_HANDOVER_* */
         __u16 handoff_boundary; /* of the handoff packet: sb_handover.boundary */
+        __u8 handoff_share;     /* of the handoff packet: sb_handover.queue_share */
 };
 
 /*

@@ -9,7 +9,10 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "choices.h"
 #include "counters.h"
+#include "entry.h"
+#include "express.h"
 #include "handoff.h"
 #include "l7.h"
 #include "maps.h"
@@ -46,6 +49,35 @@ static __always_inline int has_ended(const struct sb_flow_entry *entry, const st
         if (entry->origin != bpf_ntohl(said->origin))
                 return 0;
         return !generation || !entry->generation || !sb_is_newer(entry->generation, generation);
+}
+
+/*
+ * Notes that the node has adopted the flow that the program itself has given it; 0 if the L7 thread has to know, because
+ * it has a packet of the flow.
+ */
+static __noinline int confirm(const struct sb_flow *flow, const struct sb_option *option,
+                              const struct sb_node_address *sender)
+{
+        const struct sb_outcome *said = &option->payload.outcome;
+        struct sb_flow_entry *place, *entry = read_entry(&flows, flow, &place);
+        __u32 *id = bpf_map_lookup_elem(&node_ids, sender), row;
+        struct sb_vip *vip = find_vip(flow);
+
+        if (!entry || !id || entry->mode != SB_MODE_ADOPTING || entry->locked || entry->node != *id)
+                return 0;
+        if (entry->origin != bpf_ntohl(said->flow.origin) || !is_still_at(&flows, flow, place))
+                return 0;
+        place->mode = SB_MODE_REQUESTS;
+        count(SB_SWITCH_CONFIRMED);
+        sb_add_one(&placed_by_node, *id);
+        sb_add_one(&express_by_node, *id);
+        if (!vip)
+                return 1;
+        sb_add_one(&express_by_service, vip->service);
+        row = vip->listener * SB_EXPRESS_NODES + *id;
+        if (said->queue.limit && row < SB_LISTENERS * SB_EXPRESS_NODES)
+                listener_queues[row] = (__u32)bpf_ntohs(said->queue.len) << 16 | bpf_ntohs(said->queue.limit);
+        return 1;
 }
 
 /*
@@ -114,6 +146,8 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                 }
                 return XDP_DROP;
         }
+        if (option->op == SB_OP_ADOPTED && confirm(&inner.flow, option, &sender))
+                return XDP_DROP;
         parts.flow = &inner.flow;
         parts.option = option;
         parts.node = &sender;

@@ -12,6 +12,7 @@
 
 #include "allowance.h"
 #include "body.h"
+#include "choices.h"
 #include "counters.h"
 #include "entry.h"
 #include "express.h"
@@ -59,6 +60,43 @@ static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const 
         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
 }
 
+/* Moves the mark behind a plain head, which is all of the packet's data. */
+static __always_inline void begin_request(const struct packet *p, struct sb_flow_entry *entry, int plain)
+{
+        entry->begins = p->seq;
+        entry->next = p->seq + p->payload;
+        entry->requests++;
+        entry->heads = entry->heads << 1 | !!(plain & PLAIN_HEAD);
+}
+
+/* Whether the program itself can send to the node. */
+static __always_inline int is_resolved(__u32 index)
+{
+        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+
+        return node && node->ifindex;
+}
+
+/* Whether the program can give the node flows. */
+static __always_inline int is_usable(__u32 index)
+{
+        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+
+        return node && node->ifindex && node->clock && !node->dead;
+}
+
+/*
+ * Whether the other of the flow maps has the flow, too. The exchange is a barrier: of two programs that each write to
+ * one map and look into the other, one sees the other's entry.
+ */
+static __always_inline int is_also_in(void *map, const struct sb_flow *flow)
+{
+        volatile __u32 barrier = 0;
+
+        __sync_lock_test_and_set(&barrier, 1);
+        return bpf_map_lookup_elem(map, flow) != NULL;
+}
+
 /*
  * Creates the entry of a connection with its first data, and gives the packet to the L7 thread. The entry has
  * to exist at once: the rest of a long head follows, and has no cookie that could be checked.
@@ -70,9 +108,70 @@ static __noinline int begin_flow(struct xdp_md *ctx, const struct packet *p,
             .kind = SB_RECORD_REQUEST, .flow = &p->flow, .entry = entry, .start = p->start, .len = p->ip_len};
 
         bpf_map_update_elem(&waiting, &p->flow, entry, BPF_NOEXIST);
+        if (is_also_in(&flows, &p->flow)) {
+                bpf_map_delete_elem(&waiting, &p->flow);
+                return drop(SB_SWITCH_DROP_TWICE);
+        }
         if (!offer(ctx, &parts, SB_SWITCH_REQUEST))
                 bpf_map_delete_elem(&waiting, &p->flow);
         return XDP_DROP;
+}
+
+/* Verdict of a function that has found the first packet of a new connection. Its entry is in hand. */
+#define BEGINS_HERE 101
+
+/* What has become of a first request. */
+enum placing {
+        PLACED,
+        PLACED_TWICE,
+        PLACED_NOT,
+};
+
+/*
+ * Gives a first request to the node that the L7 thread has chosen ahead, if the request is plain. A copy of the packet
+ * on another CPU may be on its way to the L7 thread: each makes its entry before it looks for the other's, so at most
+ * one goes on.
+ */
+static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p, struct sb_flow_entry *entry,
+                                           const struct sb_vip *vip, const struct sb_switch_settings *s)
+{
+        struct sb_choices *queue;
+        int plain, node;
+        __u16 left = 0;
+
+        if (p->ip_len > SB_RECORD_LARGE)
+                return PLACED_NOT;
+        plain = read_plain(ctx, p, vip);
+        if (plain < 0)
+                return PLACED_NOT;
+        queue = choices_of(vip, plain & PLAIN_POOL);
+        if (!queue)
+                return PLACED_NOT;
+        node = take_choice(queue, &left);
+        if (node < 0)
+                return PLACED_NOT;
+        if (left == queue->low)
+                wake_l7_now();
+        if (!is_usable(node))
+                return PLACED_NOT;
+        entry->node = node;
+        entry->mode = SB_MODE_ADOPTING;
+        entry->generation = s->generation;
+        begin_request(p, entry, plain);
+        if (bpf_map_update_elem(&flows, &p->flow, entry, BPF_NOEXIST))
+                return PLACED_TWICE;
+        if (is_also_in(&waiting, &p->flow)) {
+                bpf_map_delete_elem(&flows, &p->flow);
+                return PLACED_TWICE;
+        }
+        p->handoff_op = SB_OP_ADOPT;
+        p->handoff_flags = recovery_of(plain);
+        p->handoff_share = queue->share;
+        p->handoff_boundary = p->payload;
+        count(SB_SWITCH_PLACED);
+        if (observe != SB_OBSERVE_NOTHING)
+                tell_request(p, entry, 1);
+        return PLACED;
 }
 
 /* The L7 thread asks the nodes for the packet's flow. */
@@ -127,6 +226,8 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                         entry->mode = SB_MODE_SOUGHT;
                 else if (maker == MADE_ELSEWHERE || end)
                         return drop(SB_SWITCH_DROP_UNASKED);
+                if (maker == MADE_HERE && !end && is_first_data(p->ack - 1))
+                        return BEGINS_HERE;
                 return begin_flow(ctx, p, entry);
         }
         if (maker && !p->payload) {
@@ -156,12 +257,27 @@ static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p
         return on_unknown_flow(ctx, p, s);
 }
 
-/* Whether the program itself can send to the node. */
-static __always_inline int is_resolved(__u32 index)
+/* A packet of a flow that is not in `flows`. */
+static __noinline int on_flow_without_node(struct xdp_md *ctx, struct packet *p, const struct sb_vip *vip,
+                                           const struct sb_switch_settings *s)
 {
-        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+        int verdict = on_waiting_flow(ctx, p, s);
+        struct sb_flow_entry *entry;
 
-        return node && node->ifindex;
+        if (verdict != BEGINS_HERE)
+                return verdict;
+        entry = entry_in_hand();
+        if (!entry)
+                return XDP_DROP;
+        switch (place_first(ctx, p, entry, vip, s)) {
+        case PLACED:
+                return forward(ctx, p, entry, s);
+        case PLACED_TWICE:
+                return drop(SB_SWITCH_DROP_TWICE);
+        case PLACED_NOT:
+                break;
+        }
+        return begin_flow(ctx, p, entry);
 }
 
 /* What becomes of data beyond the mark of a flow that has a node. */
@@ -176,7 +292,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
                                                const struct sb_vip *vip)
 {
         __s32 before = (__s32)(entry->next - p->seq);
-        enum express express;
+        int plain;
 
         if (is_damaged(ctx, p))
                 return BEYOND_DAMAGED;
@@ -192,22 +308,23 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         }
         if (before != 0 || entry->mode != SB_MODE_REQUESTS)
                 return BEYOND_ASK;
-        express = is_express(ctx, p, entry, vip);
-        if (express == EXPRESS_NOT || !is_still_at(&flows, &p->flow, place))
+        /* Where the node handles cookies, each request goes to the L7 thread. */
+        if (entry->session.pool[0] != 0)
                 return BEYOND_ASK;
-        entry->begins = p->seq;
+        plain = read_plain(ctx, p, vip);
+        if (plain < 0 || !is_member(vip, plain & PLAIN_POOL, entry->node) ||
+            !is_still_at(&flows, &p->flow, place))
+                return BEYOND_ASK;
         entry->tries = 0;
-        entry->next = p->seq + p->payload;
-        entry->requests++;
-        entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
+        begin_request(p, entry, plain);
         move_mark(place, entry);
-        p->handoff_flags = SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN;
+        p->handoff_flags = SB_HANDOVER_REQUEST | recovery_of(plain);
         p->handoff_boundary = p->payload;
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
         sb_add_one(&express_by_service, vip->service);
         if (observe != SB_OBSERVE_NOTHING)
-                tell_request(p, entry);
+                tell_request(p, entry, 0);
         return BEYOND_FORWARD;
 }
 
@@ -237,12 +354,12 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 forget_urgency(ctx, p);
         entry = read_entry(&flows, &p->flow, &place);
         if (!entry)
-                return on_waiting_flow(ctx, p, s);
+                return on_flow_without_node(ctx, p, vip, s);
         if (entry->contested && is_successor(ctx, p, s, entry->origin)) {
                 remember_end(&p->flow, entry->origin, 0);
                 bpf_map_delete_elem(&flows, &p->flow);
                 count(SB_SWITCH_SUCCEEDED);
-                return on_waiting_flow(ctx, p, s);
+                return on_flow_without_node(ctx, p, vip, s);
         }
         switch (entry->mode) {
         case SB_MODE_HELD:
@@ -250,6 +367,15 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         case SB_MODE_ANSWERED:
         case SB_MODE_RESUMING:
                 return on_held(ctx, p, entry);
+        case SB_MODE_ADOPTING:
+                if (!p->payload || p->flags & SB_TCP_RST)
+                        break;
+                if (is_damaged(ctx, p))
+                        return drop(SB_SWITCH_DROP_CHECKSUM);
+                if (is_still_at(&flows, &p->flow, place))
+                        place->locked = 1;
+                entry->locked = 1;
+                return may_begin_request(ctx, p, entry);
         case SB_MODE_REQUESTS:
         case SB_MODE_UPGRADING:
         case SB_MODE_RESUMED:
@@ -291,14 +417,6 @@ static __always_inline int on_closed_port(struct xdp_md *ctx, const struct packe
         if (p->flags & SB_TCP_RST)
                 return drop(SB_SWITCH_DROP_FLAGS);
         return send_reset(ctx, p, SB_SWITCH_NO_SERVICE);
-}
-
-static __always_inline struct sb_vip *find_vip(const struct sb_flow *flow)
-{
-        struct sb_endpoint endpoint = {.port = flow->vip_port};
-
-        sb_copy_v6(endpoint.address, flow->vip);
-        return bpf_map_lookup_elem(&vips, &endpoint);
 }
 
 static __always_inline int receive(struct xdp_md *ctx)

@@ -10,6 +10,10 @@
 //!
 //! The automaton collects two *classes*: at the end of the target, the set of routes that method and path allow; at the
 //! end of the host, the set that the host allows. A table gives the pool for each pair.
+//!
+//! It also tells which requests are their client's last: those of HTTP/1.0, and those with `Connection: close`. A head
+//! that is one of them and has `Connection: keep-alive`, too, is left to the L7 thread. Whoever runs the automaton
+//! remembers both, because states that did would multiply those of hosts and field names by three.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,28 +21,34 @@ use switchback_config::{Action, HostMatch, Route};
 use switchback_http::path::is_plain;
 use switchback_wire::{
     SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET,
-    SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
+    SB_EXPRESS_EVENT, SB_EXPRESS_KEEP_ALIVE, SB_EXPRESS_LAST, SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
 };
 
 /// Columns of the transition table: the ASCII characters.
 pub const COLUMNS: usize = SB_EXPRESS_COLUMNS as usize;
 /// State that accepts nothing.
 pub const DEAD: u16 = 0;
-/// Flag of a transition: the target ends before this byte.
-pub const END_OF_TARGET: u16 = SB_EXPRESS_END_OF_TARGET as u16;
-/// Flag of a transition: the host ends before this byte.
-pub const END_OF_HOST: u16 = SB_EXPRESS_END_OF_HOST as u16;
-/// Flag of a transition: this byte ends the head, and the packet must end, too.
-pub const ACCEPT: u16 = SB_EXPRESS_ACCEPT as u16;
 /// Mask of the state in a transition.
 pub const STATE: u16 = SB_EXPRESS_STATE as u16;
+/// Mask of the event in a transition: one of the following, or 0.
+pub const EVENT: u16 = SB_EXPRESS_EVENT as u16;
+/// The target ends before this byte.
+pub const END_OF_TARGET: u16 = SB_EXPRESS_END_OF_TARGET as u16;
+/// The host ends before this byte.
+pub const END_OF_HOST: u16 = SB_EXPRESS_END_OF_HOST as u16;
+/// The client asks to keep the connection open (`Connection: keep-alive`).
+pub const KEEP_ALIVE: u16 = SB_EXPRESS_KEEP_ALIVE as u16;
+/// The client announces its last request (`HTTP/1.0`, `Connection: close`).
+pub const LAST: u16 = SB_EXPRESS_LAST as u16;
+/// This byte ends the head, and the packet must end, too.
+pub const ACCEPT: u16 = SB_EXPRESS_ACCEPT as u16;
 /// Verdict that leaves the request to the L7 thread.
 pub const NO_POOL: u16 = SB_EXPRESS_NO_POOL as u16;
 
 /// Automaton of a service. States are numbered from 1; a program with several automata adds an offset.
 #[derive(Clone, Debug)]
 pub struct Automaton {
-    /// Next state and flags, by state and byte.
+    /// Next state and event, by state and byte.
     pub transitions: Vec<[u16; COLUMNS]>,
     /// The class that ends in a state.
     pub classes: Vec<u16>,
@@ -53,8 +63,13 @@ pub struct Automaton {
 /// Result of running the automaton over a packet's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
-    /// The data is one plain head for this pool.
-    Pool(u16),
+    /// The data is one plain head.
+    Pool {
+        /// Index of the pool that its route names.
+        pool: u16,
+        /// The client announces no further request.
+        last: bool,
+    },
     /// The data is one plain head, but its route needs the L7 thread.
     Route,
     /// The data is not a plain head; the byte at this index shows it, or is missing.
@@ -82,7 +97,8 @@ struct HostState {
     after_dot: bool,
 }
 
-/// Fields that affect framing and are left to the parser. Of `Connection`, the automaton accepts `keep-alive` only.
+/// Fields that affect framing and are left to the parser. Of `Connection`, the automaton accepts only the values
+/// `keep-alive` and `close`.
 const FRAMING: [&str; 5] = ["content-length", "transfer-encoding", "expect", "upgrade", "trailer"];
 
 impl Automaton {
@@ -96,7 +112,7 @@ impl Automaton {
             host_classes: Vec::new(),
         };
         let fields = builder.fields();
-        let version = builder.literal("HTTP/1.1\r\n", fields);
+        let version = builder.version(fields);
         let start = builder.state();
         for method in ["GET", "HEAD"] {
             let path = builder.path(method, version);
@@ -113,26 +129,29 @@ impl Automaton {
 
     /// Runs the automaton as `express_step()` in `bpf/express.h` does.
     pub fn walk(&self, data: &[u8]) -> Walked {
-        let (mut next, mut path, mut host) = (self.start, 0, 0);
+        let (mut next, mut path, mut host, mut persistence) = (self.start, 0, 0, 0);
         for (at, &byte) in data.iter().enumerate() {
             let state = usize::from(next & STATE);
             next = self.transitions[state].get(usize::from(byte)).copied().unwrap_or(DEAD);
             if next == DEAD {
                 return Walked::Stopped(at);
             }
-            if next & END_OF_TARGET != 0 {
-                path = self.classes[state];
+            match next & EVENT {
+                END_OF_TARGET => path = self.classes[state],
+                END_OF_HOST => host = self.classes[state],
+                event @ (KEEP_ALIVE | LAST) => persistence |= event,
+                _ => {}
             }
-            if next & END_OF_HOST != 0 {
-                host = self.classes[state];
+            if persistence == KEEP_ALIVE | LAST {
+                return Walked::Stopped(at);
             }
         }
-        if next & ACCEPT == 0 {
+        if next & EVENT != ACCEPT {
             return Walked::Stopped(data.len());
         }
         match self.verdicts[usize::from(path * self.hosts + host)] {
             NO_POOL => Walked::Route,
-            pool => Walked::Pool(pool),
+            pool => Walked::Pool { pool, last: persistence == LAST },
         }
     }
 }
@@ -141,7 +160,7 @@ impl Builder<'_> {
     fn state(&mut self) -> u16 {
         self.transitions.push([DEAD; COLUMNS]);
         self.classes.push(0);
-        // Beyond the capacity the automaton is discarded; the number only must not collide with the flags.
+        // Beyond the capacity the automaton is discarded; the number only must not collide with the events.
         (self.transitions.len() - 1).min(usize::from(STATE)) as u16
     }
 
@@ -170,6 +189,15 @@ impl Builder<'_> {
             classes.push(routes);
             classes.len() - 1
         }) as u16
+    }
+
+    /// The version and the end of the request line; leads to `fields`.
+    fn version(&mut self, fields: u16) -> u16 {
+        let line_end = self.literal("\r\n", fields);
+        let minor = self.state();
+        self.go(minor, b'1', line_end);
+        self.go(minor, b'0', line_end | LAST);
+        self.literal("HTTP/1.", minor)
     }
 
     /// The target of a request with this method, including the space after it; leads to `version`.
@@ -257,7 +285,7 @@ impl Builder<'_> {
         for byte in 0x20..0x7f {
             self.go(first_of_value, byte, value);
         }
-        let keep_alive = self.keep_alive(line_feed);
+        let connection = self.connection(line_feed);
         // Names have two characters at least, so that the length of a head bounds the number of its fields.
         let name = self.state();
         for byte in name_bytes() {
@@ -287,7 +315,7 @@ impl Builder<'_> {
             }
             let colon = match word.as_str() {
                 "host" => host.unwrap_or(DEAD),
-                "connection" => keep_alive,
+                "connection" => connection,
                 word if word.len() == 1 || FRAMING.contains(&word) => DEAD,
                 _ => first_of_value,
             };
@@ -298,17 +326,22 @@ impl Builder<'_> {
         }
     }
 
-    fn keep_alive(&mut self, line_feed: u16) -> u16 {
-        let mut to = self.state();
-        self.go(to, b'\r', line_feed);
-        for byte in "keep-alive".bytes().rev() {
-            let from = self.state();
-            self.go_letter(from, byte, to);
-            to = from;
+    /// The value of `Connection`, from the colon on: one option, in any case, after at most one space.
+    fn connection(&mut self, line_feed: u16) -> u16 {
+        let first = self.state();
+        for (option, event) in [("keep-alive", KEEP_ALIVE), ("close", LAST)] {
+            let mut to = self.state();
+            self.go(to, b'\r', line_feed | event);
+            for byte in option[1..].bytes().rev() {
+                let from = self.state();
+                self.go_letter(from, byte, to);
+                to = from;
+            }
+            self.go_letter(first, option.as_bytes()[0], to);
         }
         let start = self.state();
-        self.go(start, b' ', to);
-        self.go_letter(start, b'k', self.transitions[usize::from(to)][usize::from(b'k')]);
+        self.transitions[usize::from(start)] = self.transitions[usize::from(first)];
+        self.go(start, b' ', first);
         start
     }
 

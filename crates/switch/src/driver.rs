@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::num::Wrapping;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,16 +21,19 @@ use switchback_status::switch::{
 };
 use switchback_survey::Responder;
 use switchback_wire::clock::NodeClock;
+use switchback_wire::generation::Generation;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
 use switchback_wire::records::{Numbered, Record};
 use switchback_wire::switches::{Software, SwitchHeard, SwitchSelf, SwitchState};
 use switchback_wire::*;
 
+use crate::ahead::{Ahead, Choosers, GroupAhead, VipPlaces};
 use crate::announce::Announcer;
 use crate::cookies::{ALL_SLOTS, Keys};
 use crate::dispatch::seeking::PROBES;
 use crate::dispatch::{Dispatcher, Moment};
+use crate::group::Group;
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
 use crate::observe::{Clock, Names, Observer, ObserverMessage};
@@ -78,6 +82,7 @@ pub struct Driver<'a> {
     ways: HashMap<u32, Ways>,
     announcers: Vec<Announcer>,
     bank: usize,
+    ahead: Ahead,
     batch: usize,
     started: Instant,
     /// CLOCK_MONOTONIC at `started`.
@@ -143,6 +148,7 @@ impl<'a> Driver<'a> {
             ways: HashMap::new(),
             announcers: Vec::new(),
             bank: 0,
+            ahead: Ahead::new(cluster.reports.interval),
             batch: 0,
             started,
             booted,
@@ -226,6 +232,7 @@ impl<'a> Driver<'a> {
             questions: questions.clamp(1, QUESTIONS_MAX),
             period: QUESTIONS_PERIOD.as_nanos() as u64,
             switch_number: u32::from(number) % SB_COOKIE_SWITCHES,
+            generation: Generation::first(number).next_attempt().number(),
             shared_slots: if is_alone { keys.shared_slots } else { ALL_SLOTS },
             ..keys
         }
@@ -252,6 +259,9 @@ impl<'a> Driver<'a> {
             Some(sb_op::SB_OP_SWITCHES) => return self.on_switches(&record, packet),
             _ => {
                 let program = self.program();
+                if self.ahead.is_over(self.now()) {
+                    self.tend_ahead(program);
+                }
                 let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
                 self.dispatcher.on_record(at, &record, packet);
             }
@@ -328,8 +338,10 @@ impl<'a> Driver<'a> {
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
             self.write_members(program);
+            self.withdraw_ahead(program);
             self.take_back(program);
         }
+        self.tend_ahead(program);
         if self.sweep.is_some_and(|sweep| now >= sweep) {
             self.take_back(program);
         }
@@ -397,6 +409,38 @@ impl<'a> Driver<'a> {
         plan.standing_changed = false;
         let pools = self.cluster.pools.len();
         program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool, now)));
+    }
+
+    /// Has the policies choose ahead.
+    fn tend_ahead(&mut self, program: &Program) {
+        let (now, ends) = (self.now(), monotonic_ns() + self.cluster.reports.interval.as_nanos() as u64);
+        let Driver { ahead, dispatcher, written_nodes, .. } = self;
+        let at = Moment { now, map: &|flow| program.flow(flow) };
+        let mut policies = Policies { dispatcher, written_nodes, at };
+        program.with_choices(|shared| ahead.tend(now, ends, &mut policies, shared));
+    }
+
+    /// Withdraws what the policies have chosen ahead.
+    fn withdraw_ahead(&mut self, program: &Program) {
+        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+        let Driver { ahead, dispatcher, written_nodes, .. } = self;
+        let mut policies = Policies { dispatcher, written_nodes, at };
+        program.with_choices(|shared| ahead.withdraw(&mut policies, shared));
+    }
+
+    /// Sets up what the policies choose ahead, in the bank that the VIPs are about to name.
+    fn set_up_ahead(&mut self, program: &Program) -> HashMap<SocketAddr, VipPlaces> {
+        let plan = self.dispatcher.plan();
+        let groups = plan.groups_ahead().into_iter().map(|(group, pool, vip)| {
+            let most = plan.group_state(group).map_or(0, Group::most_ahead) as u32;
+            GroupAhead { group, pool, vip, share: plan.share(group), most }
+        });
+        let groups: Vec<GroupAhead> = groups.collect();
+        let (period, pools) = (self.cluster.reports.interval, self.cluster.pools.len());
+        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+        let Driver { ahead, dispatcher, written_nodes, bank, .. } = self;
+        let policies = Policies { dispatcher, written_nodes, at };
+        program.with_choices(|shared| ahead.set_up((*bank, period), (pools, &groups), &policies, shared))
     }
 
     /// Writes to the program which nodes have died or come back.
@@ -574,11 +618,14 @@ impl<'a> Driver<'a> {
         plan.standing_changed = false;
         let members = |pool| plan.keepers(pool, now);
         let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, members));
+        let places = self.set_up_ahead(program);
         let mut vips = HashMap::new();
         for (service, vip) in std::iter::zip(&self.cluster.services, express) {
             for address in &service.listen {
                 let headers = if address.is_ipv4() { 40 } else { 60 };
-                let vip = sb_vip { mss: mtu.saturating_sub(overhead + headers), ..vip };
+                let mss = mtu.saturating_sub(overhead + headers);
+                let VipPlaces { places, listener } = places.get(address).copied().unwrap_or_default();
+                let vip = sb_vip { mss, places, listener, ..vip };
                 vips.insert(bytes_of(&endpoint(*address)).to_vec(), vip);
             }
         }
@@ -601,6 +648,7 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let place = LocalMachine { zone: self.zone.as_deref(), node: self.here.as_deref() };
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
+        self.withdraw_ahead(program);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;
         let names =
@@ -720,7 +768,7 @@ impl<'a> Driver<'a> {
         let counts = self.dispatcher.stats.nodes.get(id.index()).cloned().unwrap_or_default();
         NodeView {
             requests: counts.requests + self.program().express_by_node(id),
-            adopted: counts.adopted,
+            adopted: counts.adopted + self.program().placed_by_node(id),
             refused: counts.refused,
             released: counts.released,
             ..node
@@ -762,6 +810,42 @@ impl<'a> Driver<'a> {
             send_failed: self.sender.failed,
             counts: self.dispatcher.stats.counts.clone(),
         }
+    }
+}
+
+/// The policies of a dispatcher, and the nodes that the program can give flows.
+struct Policies<'a> {
+    dispatcher: &'a mut Dispatcher,
+    written_nodes: &'a HashMap<NodeId, sb_node>,
+    at: Moment<'a>,
+}
+
+impl Choosers for Policies<'_> {
+    fn choose_ahead(&mut self, group: usize, count: usize, now: Duration) -> Vec<NodeId> {
+        let is_usable = |node: &sb_node| node.ifindex != 0 && node.clock != 0 && node.dead == 0;
+        let usable = |id: NodeId| self.written_nodes.get(&id).is_some_and(is_usable);
+        self.dispatcher.choose_ahead(now, group, count, usable)
+    }
+
+    fn choices_used(&mut self, group: usize, count: u32) {
+        self.dispatcher.plan().group_mut(group).into_iter().for_each(|group| group.choices_used(count));
+    }
+
+    fn withdraw_choices(&mut self, group: usize) {
+        self.dispatcher.plan().group_mut(group).into_iter().for_each(Group::withdraw_choices);
+        self.dispatcher.admit_any(self.at, group);
+    }
+
+    fn has_waiting(&self, group: usize) -> bool {
+        self.dispatcher.has_waiting(group)
+    }
+
+    fn adoptions(&self, group: usize) -> Wrapping<u32> {
+        self.dispatcher.seen().group_state(group).map_or(Wrapping(0), Group::adoptions)
+    }
+
+    fn note_queues(&mut self, group: usize, noted: &dyn Fn(NodeId) -> u32, now: Duration) {
+        self.dispatcher.plan().group_mut(group).into_iter().for_each(|group| group.note_queues(noted, now));
     }
 }
 

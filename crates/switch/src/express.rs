@@ -34,7 +34,7 @@ pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
 
 /// The program's tables.
 pub struct Tables<'a> {
-    /// Next state and flags, by state and byte.
+    /// Next state and event, by state and byte.
     pub transitions: &'a mut [u16],
     /// Classes, by state.
     pub classes: &'a mut [u16],
@@ -69,7 +69,7 @@ impl Tables<'_> {
                 verdicts: next_verdict as u32,
                 bank: bank as u16,
                 service,
-                mss: 0,
+                ..Default::default()
             });
             self.verdicts[next_verdict..][..automaton.verdicts.len()].copy_from_slice(&automaton.verdicts);
             next_state += automaton.transitions.len() - 1;

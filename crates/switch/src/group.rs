@@ -9,6 +9,8 @@
 //!
 //! In a pool with sessions, the policy decides only about requests without one.
 
+use std::collections::VecDeque;
+use std::num::Wrapping;
 use std::time::Duration;
 
 use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
@@ -45,6 +47,10 @@ struct GroupMember {
     reason: Option<Reason>,
     /// Sequence number of the last report.
     number: Option<u16>,
+    /// Choices of the node made ahead and not used yet.
+    ahead: u32,
+    /// Accept queue as the program has last noted it.
+    noted: u32,
 }
 
 impl GroupMember {
@@ -64,6 +70,8 @@ impl GroupMember {
             latency_at: Duration::ZERO,
             reason: None,
             number: None,
+            ahead: 0,
+            noted: 0,
         }
     }
 
@@ -106,6 +114,12 @@ pub struct Group {
     sessions: Option<Sessions>,
     /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
+    /// The nodes of first requests can be chosen before these come.
+    chooses_ahead: bool,
+    /// Choices made ahead and not used yet, in order: indices in `members`.
+    ahead: VecDeque<usize>,
+    /// Number of adoptions so far.
+    adoptions: Wrapping<u32>,
 }
 
 /// Location and local node of this machine.
@@ -147,9 +161,11 @@ impl Group {
         });
         let is_here = |index: &usize| here == Some(cluster.nodes[*index].name.as_str());
         let own = settings.nodes.iter().position(is_here);
+        let delegate = own.zip(settings.delegate);
         Group {
             pool,
-            delegate: own.zip(settings.delegate),
+            chooses_ahead: settings.chooses_ahead() && delegate.is_none(),
+            delegate,
             id: pool_id(&settings.name),
             balance: settings.balance,
             hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
@@ -159,6 +175,8 @@ impl Group {
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
+            ahead: VecDeque::new(),
+            adoptions: Wrapping(0),
         }
     }
 
@@ -251,20 +269,99 @@ impl Group {
         state: impl Fn(NodeId) -> NodeState,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
-        let wanted = side.map(|side| {
-            (0..self.members.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
-        });
+        let unwanted =
+            self.unwanted(side, |member| load(member, self.share, (tried, waited), &state, ask.now));
         let Group { members, balancer, share, .. } = self;
-        let has_room = |index: usize| {
-            let load = load(&members[index], *share, (tried, waited), &state, ask.now);
-            load.availability == Availability::Up && (*share == 0 || !load.queue.is_full())
-        };
-        // The other side is asked only if the wanted side has no room, because a policy may choose a node without room.
-        let excluded = wanted
-            .filter(|excluded| (0..members.len()).any(|index| !excluded.contains(&index) && has_room(index)));
         let load = |index: usize| load(&members[index], *share, (tried, waited), &state, ask.now);
-        let choice = balancer.pick(ask, load, &excluded.unwrap_or_default(), random);
+        let choice = balancer.pick(ask, load, &unwanted, random);
         choice.map(|index| members[index].node)
+    }
+
+    /// The members on the other side, which are asked only if the wanted side has no room, because a policy may choose a
+    /// node without room.
+    fn unwanted(&self, side: Option<Side>, load: impl Fn(&GroupMember) -> Load) -> Vec<usize> {
+        let Some(side) = side else { return Vec::new() };
+        let has_room = |index: usize| {
+            let load = load(&self.members[index]);
+            load.availability == Availability::Up && (self.share == 0 || !load.queue.is_full())
+        };
+        let is_wanted = |index: &usize| self.side_of(*index) == Some(side);
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..self.members.len()).partition(is_wanted);
+        if wanted.into_iter().any(has_room) { unwanted } else { Vec::new() }
+    }
+
+    /// Whether nodes can be chosen before the requests come.
+    pub fn chooses_ahead(&self) -> bool {
+        self.chooses_ahead
+    }
+
+    /// Most choices to be made ahead.
+    pub fn most_ahead(&self) -> usize {
+        self.balancer.kind().most_ahead()
+    }
+
+    /// The policy's choices for `count` first requests to come, each of them counted as load for those after it. They are
+    /// fewer if no node can take one, or if the policy chooses a node that is not `usable`.
+    pub fn choose_ahead(
+        &mut self,
+        count: usize,
+        usable: impl Fn(NodeId) -> bool,
+        state: impl Fn(NodeId) -> NodeState,
+        now: Duration,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<NodeId> {
+        let Group { members, balancer, share, ahead, .. } = self;
+        let load = |member: &GroupMember| load(member, *share, (&[], false), &state, now);
+        members.iter().enumerate().for_each(|(index, member)| balancer.note(index, load(member)));
+        let mut chosen = Vec::new();
+        while chosen.len() < count
+            && let Some(index) = balancer.pick_ahead(now, random)
+        {
+            let member = &mut members[index];
+            if !usable(member.node) {
+                balancer.give_back(index);
+                break;
+            }
+            member.ahead += 1;
+            balancer.note(index, load(member));
+            ahead.push_back(index);
+            chosen.push(member.node);
+        }
+        chosen
+    }
+
+    /// The first `count` choices made ahead have been used.
+    pub fn choices_used(&mut self, count: u32) {
+        for index in self.ahead.drain(..(count as usize).min(self.ahead.len())) {
+            let member = &mut self.members[index];
+            member.ahead -= 1;
+            member.load.in_flight += 1;
+            member.load.flows += 1;
+        }
+        self.adoptions += count;
+    }
+
+    /// The rest of the choices made ahead will not be used.
+    pub fn withdraw_choices(&mut self) {
+        while let Some(index) = self.ahead.pop_back() {
+            self.members[index].ahead -= 1;
+            self.balancer.give_back(index);
+        }
+    }
+
+    /// Takes the accept queues as the program has noted them; see `listener_queues` in `bpf/choices.h`.
+    pub fn note_queues(&mut self, noted: impl Fn(NodeId) -> u32, now: Duration) {
+        for member in &mut self.members {
+            let word = noted(member.node);
+            if std::mem::replace(&mut member.noted, word) != word {
+                member.set_queue(((word >> 16) as u16, word as u16), now);
+            }
+        }
+    }
+
+    /// Number of adoptions so far, modulo 2^32.
+    pub fn adoptions(&self) -> Wrapping<u32> {
+        self.adoptions
     }
 
     /// Session lookup of the pool, if its sessions stay with their nodes.
@@ -363,6 +460,7 @@ impl Group {
 
     /// Counts a request that is handed over with its flow.
     pub fn adoption_sent(&mut self, node: NodeId) {
+        self.adoptions += 1;
         if let Some(member) = self.member(node) {
             member.load.in_flight += 1;
             member.load.flows += 1;
@@ -447,14 +545,15 @@ fn load(
     now: Duration,
 ) -> Load {
     let state = state(member.node);
-    let queue = member.queue_now(share, state.adopting, now);
+    let queue = member.queue_now(share, state.adopting + member.ahead, now);
     let cannot = tried.contains(&member.node) || waited && share != 0 && queue.is_full();
     let availability = match () {
         () if cannot || !can_serve(member, state.drained) => Availability::Down,
         () if is_suspect(member, state) => Availability::Suspect,
         () => Availability::Up,
     };
-    Load { availability, queue, ..member.load }
+    let (in_flight, flows) = (member.load.in_flight + member.ahead, member.load.flows + member.ahead);
+    Load { availability, queue, in_flight, flows, ..member.load }
 }
 
 /// Whether the policy would consider the node: it can serve, and is not suspect while another usable node is not.

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod observe;
 pub mod plan;
 
+mod ahead;
 mod announce;
 mod automaton;
 mod cookies;

@@ -482,6 +482,31 @@ impl Plan {
         self.groups.get_mut(group)?.pick(ask, side, (tried, waited), state, random)
     }
 
+    /// The policy's choices for `count` first requests to come, each of them counted as load for those after it.
+    pub fn choose_ahead(
+        &mut self,
+        group: usize,
+        count: usize,
+        usable: impl Fn(NodeId) -> bool,
+        adopting: &[u32],
+        now: Duration,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<NodeId> {
+        let state = state_of(&self.summaries, adopting, now);
+        let group = self.groups.get_mut(group);
+        group.map_or(Vec::new(), |group| group.choose_ahead(count, usable, state, now, random))
+    }
+
+    /// The groups whose nodes can be chosen before the requests come: index, pool, VIP.
+    pub fn groups_ahead(&self) -> Vec<(usize, usize, SocketAddr)> {
+        let groups = self.group_at.iter().map(|(&(pool, vip), &group)| (group, pool, vip));
+        let mut groups: Vec<_> = groups
+            .filter(|(group, _, vip)| self.groups[*group].chooses_ahead() && !self.is_tls(*vip))
+            .collect();
+        groups.sort_unstable();
+        groups
+    }
+
     /// The session named by a request of the group.
     pub fn read_session(
         &mut self,
@@ -525,6 +550,11 @@ impl Plan {
     pub fn second(&self, group: usize, first: NodeId, adopting: &[u32], now: Duration) -> Option<NodeId> {
         let state = state_of(&self.summaries, adopting, now);
         self.groups.get(group)?.second(first, state, now)
+    }
+
+    /// A group.
+    pub fn group_state(&self, group: usize) -> Option<&Group> {
+        self.groups.get(group)
     }
 
     /// A group, to record what happens to its nodes.

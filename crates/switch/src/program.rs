@@ -20,6 +20,7 @@ use switchback_runtime::programs::{Attachment, Place, attach_or_replace};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
 
+use crate::ahead::Shared;
 use crate::dispatch::Change;
 use crate::express::Tables;
 use crate::nexthop;
@@ -329,6 +330,18 @@ impl Program {
         })
     }
 
+    /// Gives access to the queues of choices made ahead.
+    pub fn with_choices<T>(&self, work: impl FnOnce(&mut Shared<'_>) -> T) -> T {
+        let memory = &mut **self.memory.borrow_mut();
+        let queues = &raw mut memory.choices;
+        work(&mut Shared {
+            // SAFETY: both types are generated from the same C structure.
+            queues: unsafe { &mut *queues.cast::<[sb_choices; SB_CHOICE_QUEUES as usize]>() },
+            places: &mut memory.choice_places,
+            listeners: &memory.listener_queues,
+        })
+    }
+
     /// Tells the program whether the L7 thread polls the rings. Before it sleeps, the thread must set false and poll
     /// once more.
     pub fn set_awake(&self, awake: bool) {
@@ -372,6 +385,11 @@ impl Program {
     /// Requests that the program itself forwarded to a node.
     pub fn express_by_node(&self, node: NodeId) -> u64 {
         sum(&self.skel.maps.express_by_node, node.0)
+    }
+
+    /// Adoptions of flows that the program itself has given to a node.
+    pub fn placed_by_node(&self, node: NodeId) -> u64 {
+        sum(&self.skel.maps.placed_by_node, node.0)
     }
 
     /// Requests that the program itself forwarded for a service.

@@ -14,6 +14,8 @@
         X(PROBE_ANSWERED, "keep-alive probes answered on connections without a request")                     \
         X(REQUEST, "packets that may begin a request, given to the L7 thread")                               \
         X(EXPRESS, "requests forwarded by the automaton, without the L7 thread")                             \
+        X(PLACED, "first requests given to a node without the L7 thread")                                    \
+        X(CONFIRMED, "of these, those whose adoption the node has confirmed")                                \
         X(CHUNKS, "packets with the size of a chunk, forwarded without the L7 thread")                       \
         X(URGENT, "packets whose urgent data became ordinary data")                                          \
         X(ICMP_FORWARDED, "path MTU messages sent to the node of their flow")                                \
@@ -35,6 +37,7 @@
         X(DROP_CHECKSUM, "dropped: wrong checksum where a request is read")                                  \
         X(DROP_ICMP, "dropped: ICMP of no use to a node; about an unknown flow, nodes are asked first")      \
         X(DROP_FLAGS, "dropped: TCP flags that begin nothing")                                               \
+        X(DROP_TWICE, "dropped: first requests of which another CPU has a copy at the same time")            \
         X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
         X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \
         X(DROP_TOO_LONG, "dropped: longer than the L7 thread accepts")                                       \

@@ -33,6 +33,9 @@ struct sb_vip {
         __u16 hosts;    /* number of host classes: columns of the service's verdicts */
         __u16 bank;     /* half of the tables that holds this configuration */
         __u16 service;  /* index of its counter */
+        __u32 places;   /* of the first pool at this VIP, in `choice_places`; SB_CHOICE_PLACES: none */
+        __u16 listener; /* number of the VIP: row of `listener_queues` */
+        __u16 reserved;
 };
 
 struct sb_switch_settings {
@@ -46,6 +49,8 @@ struct sb_switch_settings {
         __u32 instance;               /* number of this process, below SB_INSTANCES */
         __u32 shared_slots;           /* bit for each of cookie_keys: other processes may have used it */
         __u32 switch_number;          /* of this switch, below SB_COOKIE_SWITCHES */
+        __u32 generation;             /* of the adoption by which a flow's first request begins */
+        __u32 reserved;
 };
 
 enum sb_mode {
@@ -65,6 +70,11 @@ enum sb_mode {
         SB_MODE_SOUGHT = 5,
         SB_MODE_RESUMED = 6, /* SB_MODE_REQUESTS, but the node takes no further request: the L7 thread does */
         SB_MODE_RESUMING = 7, /* about to be resumed: everything goes to the L7 thread */
+        /*
+         * SB_MODE_REQUESTS, but the program itself has given the first request to the node, which has not
+         * answered: data goes to the L7 thread, which asks the nodes whether one has the flow.
+         */
+        SB_MODE_ADOPTING = 8,
 };
 
 /*
@@ -143,10 +153,32 @@ enum sb_record_kind {
 #define SB_EXPRESS_NODES         1024
 #define SB_EXPRESS_SERVICES      256
 #define SB_EXPRESS_STATE         0x0fff
+#define SB_EXPRESS_EVENT         0xf000 /* one of the next five, or none */
 #define SB_EXPRESS_END_OF_TARGET 0x1000
 #define SB_EXPRESS_END_OF_HOST   0x2000
+#define SB_EXPRESS_KEEP_ALIVE    0x3000
 #define SB_EXPRESS_ACCEPT        0x4000
+#define SB_EXPRESS_LAST          0x8000
 #define SB_EXPRESS_NO_POOL       0xffff
+
+/*
+ * Nodes for first requests, which the L7 thread chooses ahead: a queue for each pool at each VIP that allows it
+ * (docs/decisions/0056). There are two banks, as of the automaton.
+ */
+#define SB_CHOICES       128    /* in a queue, at most; a power of two */
+#define SB_CHOICE_QUEUES 512    /* of both banks */
+#define SB_CHOICE_PLACES 32768  /* of both banks */
+#define SB_NO_CHOICES    0xffff /* the L7 thread chooses for each request */
+#define SB_LISTENERS     256    /* VIPs */
+
+struct sb_choices {
+        __u64 counts; /* low half: choices taken or withdrawn so far; high half: made so far */
+        __u64 until;  /* CLOCK_MONOTONIC in ns, from which on none is taken */
+        __u16 low;    /* number of choices left at which the L7 thread is woken */
+        __u16 share;  /* sb_handover.queue_share */
+        __u32 reserved;
+        __u16 nodes[SB_CHOICES]; /* indices into `nodes`, by the number of the choice */
+};
 
 /* Which requests forwarded by the automaton the program reports, for the access log and the metrics. */
 #define SB_OBSERVE_NOTHING  0
@@ -160,8 +192,8 @@ struct sb_express_request {
         __u32 node;   /* index into `nodes` */
         __u16 number; /* number of the request, as in sb_flow_state.requests */
         __u16 len;    /* of the head, in bytes */
-        __u32 reserved;
-        __u64 at_ns; /* CLOCK_MONOTONIC */
+        __u32 first;  /* the flow's first request: its node was chosen for it */
+        __u64 at_ns;  /* CLOCK_MONOTONIC */
 };
 
 /* Packet bytes in a record. Longer packets are dropped and counted. */

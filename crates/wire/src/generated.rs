@@ -63,10 +63,18 @@ pub const SB_EXPRESS_POOLS: u32 = 512;
 pub const SB_EXPRESS_NODES: u32 = 1024;
 pub const SB_EXPRESS_SERVICES: u32 = 256;
 pub const SB_EXPRESS_STATE: u32 = 4095;
+pub const SB_EXPRESS_EVENT: u32 = 61440;
 pub const SB_EXPRESS_END_OF_TARGET: u32 = 4096;
 pub const SB_EXPRESS_END_OF_HOST: u32 = 8192;
+pub const SB_EXPRESS_KEEP_ALIVE: u32 = 12288;
 pub const SB_EXPRESS_ACCEPT: u32 = 16384;
+pub const SB_EXPRESS_LAST: u32 = 32768;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
+pub const SB_CHOICES: u32 = 128;
+pub const SB_CHOICE_QUEUES: u32 = 512;
+pub const SB_CHOICE_PLACES: u32 = 32768;
+pub const SB_NO_CHOICES: u32 = 65535;
+pub const SB_LISTENERS: u32 = 256;
 pub const SB_OBSERVE_NOTHING: u32 = 0;
 pub const SB_OBSERVE_REQUESTS: u32 = 1;
 pub const SB_RECORD_SMALL: u32 = 448;
@@ -488,6 +496,9 @@ pub struct sb_vip {
     pub hosts: __u16,
     pub bank: __u16,
     pub service: __u16,
+    pub places: __u32,
+    pub listener: __u16,
+    pub reserved: __u16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -502,6 +513,8 @@ pub struct sb_switch_settings {
     pub instance: __u32,
     pub shared_slots: __u32,
     pub switch_number: __u32,
+    pub generation: __u32,
+    pub reserved: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -514,6 +527,7 @@ pub enum sb_mode {
     SB_MODE_SOUGHT = 5,
     SB_MODE_RESUMED = 6,
     SB_MODE_RESUMING = 7,
+    SB_MODE_ADOPTING = 8,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -569,6 +583,16 @@ pub enum sb_record_kind {
     SB_RECORD_ICMP = 5,
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_choices {
+    pub counts: __u64,
+    pub until: __u64,
+    pub low: __u16,
+    pub share: __u16,
+    pub reserved: __u32,
+    pub nodes: [__u16; 128usize],
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_express_request {
     pub flow: sb_flow,
@@ -577,7 +601,7 @@ pub struct sb_express_request {
     pub node: __u32,
     pub number: __u16,
     pub len: __u16,
-    pub reserved: __u32,
+    pub first: __u32,
     pub at_ns: __u64,
 }
 #[repr(C)]
@@ -1005,6 +1029,10 @@ pub enum SwitchCounter {
     Request,
     #[doc = "requests forwarded by the automaton, without the L7 thread"]
     Express,
+    #[doc = "first requests given to a node without the L7 thread"]
+    Placed,
+    #[doc = "of these, those whose adoption the node has confirmed"]
+    Confirmed,
     #[doc = "packets with the size of a chunk, forwarded without the L7 thread"]
     Chunks,
     #[doc = "packets whose urgent data became ordinary data"]
@@ -1047,6 +1075,8 @@ pub enum SwitchCounter {
     DropIcmp,
     #[doc = "dropped: TCP flags that begin nothing"]
     DropFlags,
+    #[doc = "dropped: first requests of which another CPU has a copy at the same time"]
+    DropTwice,
     #[doc = "dropped: packets without data of a flow that has no node yet"]
     DropHeld,
     #[doc = "dropped: the flow's node is not in the configuration"]
@@ -1062,13 +1092,15 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 33] = [
+    pub const ALL: [SwitchCounter; 36] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
         SwitchCounter::ProbeAnswered,
         SwitchCounter::Request,
         SwitchCounter::Express,
+        SwitchCounter::Placed,
+        SwitchCounter::Confirmed,
         SwitchCounter::Chunks,
         SwitchCounter::Urgent,
         SwitchCounter::IcmpForwarded,
@@ -1090,6 +1122,7 @@ impl SwitchCounter {
         SwitchCounter::DropChecksum,
         SwitchCounter::DropIcmp,
         SwitchCounter::DropFlags,
+        SwitchCounter::DropTwice,
         SwitchCounter::DropHeld,
         SwitchCounter::DropNoNode,
         SwitchCounter::DropTooLong,
@@ -1106,6 +1139,8 @@ impl SwitchCounter {
             SwitchCounter::ProbeAnswered => "probe_answered",
             SwitchCounter::Request => "request",
             SwitchCounter::Express => "express",
+            SwitchCounter::Placed => "placed",
+            SwitchCounter::Confirmed => "confirmed",
             SwitchCounter::Chunks => "chunks",
             SwitchCounter::Urgent => "urgent",
             SwitchCounter::IcmpForwarded => "icmp_forwarded",
@@ -1127,6 +1162,7 @@ impl SwitchCounter {
             SwitchCounter::DropChecksum => "drop_checksum",
             SwitchCounter::DropIcmp => "drop_icmp",
             SwitchCounter::DropFlags => "drop_flags",
+            SwitchCounter::DropTwice => "drop_twice",
             SwitchCounter::DropHeld => "drop_held",
             SwitchCounter::DropNoNode => "drop_no_node",
             SwitchCounter::DropTooLong => "drop_too_long",
@@ -1144,6 +1180,8 @@ impl SwitchCounter {
             SwitchCounter::ProbeAnswered => "keep-alive probes answered on connections without a request",
             SwitchCounter::Request => "packets that may begin a request, given to the L7 thread",
             SwitchCounter::Express => "requests forwarded by the automaton, without the L7 thread",
+            SwitchCounter::Placed => "first requests given to a node without the L7 thread",
+            SwitchCounter::Confirmed => "of these, those whose adoption the node has confirmed",
             SwitchCounter::Chunks => "packets with the size of a chunk, forwarded without the L7 thread",
             SwitchCounter::Urgent => "packets whose urgent data became ordinary data",
             SwitchCounter::IcmpForwarded => "path MTU messages sent to the node of their flow",
@@ -1165,6 +1203,7 @@ impl SwitchCounter {
             SwitchCounter::DropChecksum => "dropped: wrong checksum where a request is read",
             SwitchCounter::DropIcmp => "dropped: ICMP of no use to a node; about an unknown flow, nodes are asked first",
             SwitchCounter::DropFlags => "dropped: TCP flags that begin nothing",
+            SwitchCounter::DropTwice => "dropped: first requests of which another CPU has a copy at the same time",
             SwitchCounter::DropHeld => "dropped: packets without data of a flow that has no node yet",
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
             SwitchCounter::DropTooLong => "dropped: longer than the L7 thread accepts",

@@ -183,6 +183,11 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
             format!("{by_l7}: XDP does not read what says which node has the session")
         }
         (Ok(()), Flow::Anew, _) => format!("{by_l7}: the node has the connection for another pool"),
+        (Ok(()), Flow::New, alone)
+            if alone != Some(false) && cluster.pools[forwarded.pool].chooses_ahead() =>
+        {
+            format!("in XDP while the pool is busy, {one_packet}; else {by_l7}")
+        }
         (Ok(()), Flow::New, _) => {
             format!(
                 "{by_l7}, as a connection's first request; in XDP later on, if a node of the pool has it then"

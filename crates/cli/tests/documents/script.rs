@@ -11,7 +11,7 @@ const PACKAGE: &str = "crates/cli/tests/package.rs";
 const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 37] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 38] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --no-fail-fast")),
@@ -130,6 +130,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 37] = [
     ("docs/simulator.md", "switchback sim plan", (SIM, "fn a_plan_says_what_saturates_first()")),
     ("docs/simulator.md", "switchback sim policies --nodes 16 --output", (SIM, "\"policies\", \"--nodes\"")),
     ("docs/simulator.md", "switchback sim policies --nodes 16 --mix", (SIM, "\"--mix\", \"half-slow\"")),
+    ("docs/policies.md", "switchback sim policies --nodes 16 --ahead", (SIM, "\"--ahead\", \"8\"")),
     ("docs/simulator.md", "switchback sim tls", (SIM, "\"tls\", \"--requests\"")),
     ("docs/simulator.md", "switchback sim split", (SIM, "\"split\", \"--most\"")),
 ];

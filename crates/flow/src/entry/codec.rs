@@ -13,7 +13,7 @@ use crate::change::Change;
 use crate::mark::Mark;
 
 impl Mode {
-    const ALL: [(Mode, sb_mode); 8] = [
+    const ALL: [(Mode, sb_mode); 9] = [
         (Mode::Held, SB_MODE_HELD),
         (Mode::Sought, SB_MODE_SOUGHT),
         (Mode::AtNode(Stream::Requests), SB_MODE_REQUESTS),
@@ -21,6 +21,7 @@ impl Mode {
         (Mode::AtNode(Stream::Tunnel), SB_MODE_TUNNEL),
         (Mode::AtNode(Stream::Resumed), SB_MODE_RESUMED),
         (Mode::Resuming, SB_MODE_RESUMING),
+        (Mode::Adopting, SB_MODE_ADOPTING),
         (Mode::Answered, SB_MODE_ANSWERED),
     ];
 
@@ -105,7 +106,7 @@ mod tests {
         #[test]
         fn an_entry_of_a_map_reads_back(
             bytes in prop::collection::vec(any::<u8>(), size_of::<sb_flow_entry>()),
-            mode in 0u8..8,
+            mode in 0u8..9,
         ) {
             let random: sb_flow_entry = read_from(&bytes).unwrap();
             let (ahead, contested) = (random.ahead & 1, random.contested & 1);
@@ -121,7 +122,7 @@ mod tests {
     fn every_mode_has_a_number_of_its_own_and_no_other_is_read() {
         for mode in 0..=u8::MAX {
             let entry = Entry::decode(&sb_flow_entry { mode, ..Default::default() });
-            assert_eq!(entry.map(|entry| entry.mode.number()), (mode < 8).then_some(mode));
+            assert_eq!(entry.map(|entry| entry.mode.number()), (mode < 9).then_some(mode));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A node is to become the owner of the flow.
 
+use std::time::Duration;
+
 use switchback_wire::Reason;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, ToNode};
@@ -13,6 +15,7 @@ use crate::answer::Reply;
 use crate::connection::Connection;
 use crate::destination::Chosen;
 use crate::destination::Placement;
+use crate::entry::Entry;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, World};
 
@@ -69,6 +72,17 @@ impl Adopting {
         world: &mut dyn World,
     ) -> State {
         Adopting::ask((target, None), By::Owner, request, connection, world)
+    }
+
+    /// Takes over the adoption that the program has begun with this entry.
+    pub fn begun_by_program(
+        entry: &Entry,
+        mut request: Box<InProgress>,
+        connection: &mut Connection,
+        now: Duration,
+    ) -> State {
+        request.enter_at(entry.node, entry.generation, connection);
+        State::Adopting(Adopting { request, patience: Patience::new(now), second: None, by: By::Switch })
     }
 
     fn ask(

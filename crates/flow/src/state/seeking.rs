@@ -83,9 +83,11 @@ impl Seeking {
 
     fn begin(kind: fn(Patience) -> Kind, connection: &mut Connection, world: &mut dyn World) -> State {
         let rank = world.rank();
-        let next = match rank.is_alone {
+        let last = connection.entry.generation;
+        // A node that this switch itself has asked to adopt the flow must not do so later.
+        let next = match rank.is_alone && !last.is_some() {
             true => Generation::NONE,
-            false => connection.entry.generation.successor(rank.number),
+            false => last.successor(rank.number),
         };
         Seeking::ask_for(next, kind(Patience::new(world.now())), connection, world)
     }

@@ -20,7 +20,9 @@ impl Cluster<'_> {
     pub(super) fn give_up_waiting(&mut self, job: Job) {
         let Flow { node, worker, .. } = self.flows[job as usize];
         for node in [node, worker] {
-            if self.nodes[node as usize].is_dead {
+            let is_known = self.loads[node as usize].availability == Availability::Down;
+            if self.nodes[node as usize].is_dead && !is_known {
+                self.give_back_ahead();
                 self.note(node, |load| load.availability = Availability::Down);
             }
         }
@@ -31,9 +33,13 @@ impl Cluster<'_> {
     pub(super) fn change(&mut self, change: Change) {
         let index = change.node as usize;
         match change.what {
-            What::Drains => self.note(change.node, |load| load.availability = Availability::Down),
+            What::Drains => {
+                self.give_back_ahead();
+                self.note(change.node, |load| load.availability = Availability::Down);
+            }
             What::Returns => {
                 self.nodes[index].is_dead = false;
+                self.give_back_ahead();
                 let now = Duration::from_nanos(self.now);
                 self.note(change.node, |load| {
                     load.availability = Availability::Up;

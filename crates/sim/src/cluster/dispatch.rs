@@ -44,6 +44,7 @@ impl Cluster<'_> {
             if has_room {
                 self.bind(job, node as u32);
                 self.reach_node(job);
+                self.choose_ahead();
                 return true;
             }
             tried.push(node);
@@ -61,8 +62,22 @@ impl Cluster<'_> {
             return Some(node as usize);
         }
         let ask = Ask { key: Some(flow.client.into()), now: Duration::from_nanos(self.now) };
+        let is_first = flow.is_new && flow.node == NONE && tried.is_empty();
+        if is_first && let Some(node) = self.take_ahead() {
+            return Some(node as usize);
+        }
+        let mut choice = self.pick(&ask, tried);
+        if choice.is_none() && !self.ahead.is_empty() {
+            // They may have all the room that there is.
+            self.give_back_ahead();
+            choice = self.pick(&ask, tried);
+        }
+        choice
+    }
+
+    fn pick(&mut self, ask: &Ask, tried: &[usize]) -> Option<usize> {
         let Cluster { balancer, workload, .. } = self;
-        balancer.pick_noted(&ask, tried, &mut || bits(&mut workload.random.choices))
+        balancer.pick_noted(ask, tried, &mut || bits(&mut workload.random.choices))
     }
 
     /// Binds the connection to this node.

@@ -8,6 +8,7 @@
 //! With TLS the node does the handshake first, full or resumed. With forwarding a busy node then hands over the
 //! connection, or the request, to a less loaded one, by the rule of real nodes and by the last reports of the others.
 
+mod ahead;
 mod changes;
 mod dispatch;
 mod finish;
@@ -24,6 +25,7 @@ use crate::events::{Events, SECOND, Time, after};
 use crate::measure::Outcome;
 use crate::scenario::{Balance, Costs, Nodes, Scenario, ScenarioError};
 use crate::station::{Job, Offered, Station};
+use ahead::Ahead;
 use statistics::Statistics;
 use workload::Workload;
 
@@ -57,8 +59,10 @@ enum Event {
     },
     /// The client sends its next request, or a node is known to be dead.
     Resume(Job),
-    /// Nodes report their loads.
+    /// Nodes report their loads to each other.
     Tell,
+    /// Nodes report to the switch.
+    Report,
     Change(u32),
     /// The warm-up ends.
     Measure,
@@ -147,9 +151,10 @@ pub(crate) struct Cluster<'a> {
     switches: u32,
     turn: u32,
     nodes: Vec<Node>,
-    /// State of each node as the switch knows it: nodes report with every adoption.
+    /// State of each node as the switch knows it, without choices made ahead: nodes report with every adoption.
     loads: Vec<Load>,
     balancer: Balancer,
+    ahead: Ahead,
     flows: Vec<Flow>,
     free: Vec<Job>,
     held: VecDeque<Job>,
@@ -185,6 +190,7 @@ impl<'a> Cluster<'a> {
         let slow_start = Duration::from_secs_f64(scenario.pool.slow_start_s);
         let mut balancer = Balancer::new(scenario.pool.policy.0, members, slow_start);
         loads.iter().enumerate().for_each(|(index, load)| balancer.note(index, *load));
+        let ahead = Ahead::new(&scenario.pool, nodes.len());
         let sessions =
             scenario.tls.iter().flat_map(|_| vec![NONE; scenario.clients.count as usize]).collect();
         Ok(Cluster {
@@ -201,6 +207,7 @@ impl<'a> Cluster<'a> {
             nodes,
             loads,
             balancer,
+            ahead,
             flows: Vec::new(),
             free: Vec::new(),
             held: VecDeque::new(),
@@ -215,6 +222,9 @@ impl<'a> Cluster<'a> {
         }
         if self.tells() {
             self.events.add(0, Event::Tell);
+        }
+        if self.ahead.is_used() {
+            self.events.add(0, Event::Report);
         }
         match self.scenario.arrivals.at_a_time {
             Some(count) => (0..count).for_each(|number| self.events.add(number.into(), Event::Arrival)),
@@ -241,6 +251,7 @@ impl<'a> Cluster<'a> {
                 }
                 Event::Resume(job) => self.resume(job),
                 Event::Tell => self.tell(),
+                Event::Report => self.report(),
                 Event::Change(index) => self.change(self.scenario.changes[index as usize]),
                 Event::Measure => self.statistics.begin(self.now, &mut self.stations),
             }
@@ -253,11 +264,16 @@ impl<'a> Cluster<'a> {
         &self.scenario.costs
     }
 
-    /// Changes the state of a node as the switch knows it.
+    /// Changes the state of a node as the switch knows it, and tells the balancer, with the choices made ahead.
     fn note(&mut self, node: u32, change: impl FnOnce(&mut Load)) {
         let load = &mut self.loads[node as usize];
         change(load);
-        self.balancer.note(node as usize, *load);
+        let mut load = *load;
+        let ahead = self.ahead.count(node);
+        load.flows += ahead;
+        load.in_flight += ahead;
+        load.queue.len += ahead;
+        self.balancer.note(node as usize, load);
     }
 
     /// Tells the balancer the length of the queue, if the station is a node's processors.

@@ -20,6 +20,8 @@ pub struct Policies {
     pub nodes: u32,
     /// Speeds of the nodes.
     pub mix: Mix,
+    /// Choices made ahead, as `ahead` of [`Pool`].
+    pub ahead: u32,
 }
 
 /// Speeds of nodes.
@@ -61,7 +63,7 @@ impl Policies {
             responses: Responses { bytes: Amount::Constant(0.0), service_us: SERVICE },
             costs: Costs::NONE,
             switch: Switch { cores: 64, ..Switch::default() },
-            pool: Pool { policy: Policy(policy), ..Pool::default() },
+            pool: Pool { policy: Policy(policy), ahead: self.ahead, ..Pool::default() },
             nodes,
             ..Scenario::default()
         }
@@ -76,9 +78,13 @@ pub fn policies(policies: &Policies, progress: Progress<'_>) -> Result<Report, S
             points.push(Point::run(policy.name(), load, &policies.scenario(policy, load), progress)?);
         }
     }
-    let what = match policies.mix {
+    let mix = match policies.mix {
         Mix::Alike => "nodes that are alike",
         Mix::HalfSlow => "nodes, of which half have half the speed",
+    };
+    let what = match policies.ahead {
+        0 => mix.to_owned(),
+        ahead => format!("{mix}, with {ahead} choices made ahead"),
     };
     let nodes = policies.nodes;
     let markdown = [

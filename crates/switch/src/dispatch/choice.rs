@@ -1,6 +1,8 @@
 //! The choice of the node for a request: the node of its session, or else the one that the policy chooses; and the wait
 //! for room when no node has any.
 
+use std::time::Duration;
+
 use switchback_policy::Ask;
 
 use super::pending::Pending;
@@ -113,19 +115,48 @@ impl Dispatcher {
         }
     }
 
+    /// The policy's choices for `count` first requests of the group that are still to come; none while requests wait for
+    /// room, which are first.
+    pub fn choose_ahead(
+        &mut self,
+        now: Duration,
+        group: usize,
+        count: usize,
+        usable: impl Fn(NodeId) -> bool,
+    ) -> Vec<NodeId> {
+        if self.has_waiting(group) {
+            return Vec::new();
+        }
+        let adopting = self.pending.adopting(group);
+        self.plan.choose_ahead(group, count, usable, adopting, now, &mut self.random)
+    }
+
+    /// Whether requests of the group wait for room at any node.
+    pub fn has_waiting(&self, group: usize) -> bool {
+        self.pending.is_crowded((group, None))
+    }
+
     /// Gives room at this node to waiting requests of the group, the oldest first. Requests with a session there come
     /// before the others, which can go to another node.
     pub(super) fn admit(&mut self, at: Moment<'_>, group: usize, node: NodeId) {
-        for room in [(group, Some(node)), (group, None)] {
-            while let Some((flow, pending)) = self.pending.take_crowded(room) {
-                let Pending { mut connection, state } = pending;
-                let State::Crowded(crowded) = state else { return };
-                let state = crowded.try_again(&mut connection, &mut self.world(at, &flow));
-                let waits = matches!(state, State::Crowded(_));
-                self.keep(&flow, connection, state);
-                if waits {
-                    break;
-                }
+        self.admit_to(at, (group, Some(node)));
+        self.admit_any(at, group);
+    }
+
+    /// Gives room to requests of the group that wait for any node, the oldest first.
+    pub fn admit_any(&mut self, at: Moment<'_>, group: usize) {
+        self.admit_to(at, (group, None));
+    }
+
+    fn admit_to(&mut self, at: Moment<'_>, room: (usize, Option<NodeId>)) {
+        while let Some((flow, pending)) = self.pending.take_crowded(room) {
+            let Pending { mut connection, state } = pending;
+            let State::Crowded(crowded) = state else { return };
+            let state = crowded.try_again(&mut connection, &mut self.world(at, &flow));
+            let waits = matches!(state, State::Crowded(_));
+            self.keep(&flow, connection, state);
+            if waits {
+                break;
             }
         }
     }

@@ -299,11 +299,18 @@ impl Dispatcher {
     pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: Entry) {
         let entry = self.entry_of(flow, entry);
         let idle = entry.has_requests() && !entry.mark.is_in_body();
-        if !idle || self.pending.get(flow).is_some() {
+        if !(idle || entry.is_adopting()) || self.pending.get(flow).is_some() {
             return;
         }
-        let mut connection = Connection::new(entry, at.now);
-        let state = Releasing::ask(Then::Nothing, &mut connection, &mut self.world(at, flow));
+        let (mut connection, mut world);
+        let state = if idle {
+            (connection, world) = (Connection::new(entry, at.now), self.world(at, flow));
+            Releasing::ask(Then::Nothing, &mut connection, &mut world)
+        } else {
+            // The node's confirmation was lost, perhaps.
+            (connection, world) = (Connection::new(entry.before_adoption(), at.now), self.world(at, flow));
+            Seeking::ask(&mut connection, &mut world)
+        };
         self.keep(flow, connection, state);
     }
 
@@ -478,6 +485,12 @@ impl Dispatcher {
             }
             self.on_pending(at, flow, pending, &entry, packet, view);
             return;
+        }
+        if entry.is_adopting() {
+            entry = match self.current(at, flow).filter(|current| current.origin == entry.origin) {
+                Some(current) if !current.is_adopting() => current,
+                _ => entry.before_adoption(),
+            };
         }
         match self.place_of(&entry, &view) {
             Place::Here if view.is_empty() => return self.on_end(flow, &entry, packet, &view),

@@ -19,6 +19,7 @@ use switchback_flow::held::{Held, HeldPacket};
 use switchback_flow::mark::Mark;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::{Adopting, Event, State};
+use switchback_flow::verdict::{Judged, Verdict};
 
 impl Dispatcher {
     /// Handles a handoff packet from a node.
@@ -121,12 +122,51 @@ impl Dispatcher {
             return;
         }
         match reply {
+            FromNode::Adopted { .. } if entry.is_adopting() => self.set_entry(flow, &entry.adopted()),
+            FromNode::Refused { generation, .. }
+                if entry.is_adopting() && (generation, view.seq) == (entry.generation, entry.mark.begins) =>
+            {
+                self.on_refused_by_chosen(at, flow, &entry, reply, packet);
+            }
+            // The client sends the request again if the node has not got it.
+            _ if entry.is_adopting() => {}
             FromNode::Refused { reason: Some(Reason::NoSocket), requests, generation, .. } => {
                 self.on_no_socket(at, flow, entry, (requests, generation), packet, view);
             }
             FromNode::Confirmed { arrived, .. } => self.on_progress(flow, entry, arrived, view),
             _ => {}
         }
+    }
+
+    /// Handles the refusal of a first request by the node that the program has given it to.
+    fn on_refused_by_chosen(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        entry: &Entry,
+        refused: FromNode,
+        packet: &[u8],
+    ) {
+        let Some(held) = HeldPacket::new(packet) else { return };
+        let before = Entry { mode: Mode::Held, ..entry.before_adoption() };
+        let data = &packet[held.view.data..held.view.end];
+        let request = match self.judge(at.now, flow, data, &before) {
+            Verdict::To(request) if request.takes_all_to(held.end()) => request,
+            // The configuration is another one by now.
+            verdict => {
+                let judged = Judged { verdict, next: None };
+                return self.begin(at, flow, Connection::new(before, at.now), &held, Some(judged));
+            }
+        };
+        let mut pending = Pending::new(Connection::new(before, at.now), at.now);
+        if !self.has_room(at, flow, &mut pending, &held) {
+            return;
+        }
+        pending.hold(&held);
+        let Pending { mut connection, .. } = pending;
+        let request = Box::new(InProgress::begin(request, &mut connection, at.now));
+        let state = Adopting::begun_by_program(entry, request, &mut connection, at.now);
+        self.step(at, flow, Pending { connection, state }, Event::Reply(refused));
     }
 
     /// Handles a release for another node. Only that node can continue the flow: the connection is encrypted, and only

@@ -104,7 +104,7 @@ impl Explainer {
             return Err(Slow::TooLong);
         }
         match automaton.walk(head) {
-            Walked::Pool(_) => Ok(()),
+            Walked::Pool { .. } => Ok(()),
             Walked::Route => Err(Slow::Route),
             Walked::Stopped(at) => Err(Slow::Unknown(Place::new(head, at, offset))),
         }

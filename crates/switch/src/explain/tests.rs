@@ -155,7 +155,7 @@ proptest! {
                 prop_assert!(explainer.cluster.pools[pool].nodes.contains(&forwarded.node));
                 if forwarded.express.is_ok() {
                     let walked = explainer.automata[0].as_ref().unwrap().walk(text.as_bytes());
-                    prop_assert_eq!(walked, Walked::Pool(pool as u16));
+                    prop_assert_eq!(walked, Walked::Pool { pool: pool as u16, last: !head.keep_alive });
                 }
             }
         }

@@ -296,8 +296,7 @@ impl Worker {
     }
 }
 
-/// A request that the XDP program forwarded, from its record. It spent no time in the switch, and its connection
-/// determined the node.
+/// A request that the XDP program forwarded, from its record. It spent no time in the switch.
 fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     let request: sb_express_request = read_from(data)?;
     let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;
@@ -312,7 +311,7 @@ fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
         },
         node: NodeId(request.node),
         number: request.number,
-        chosen: Chosen::Connection,
+        chosen: if request.first == 0 { Chosen::Connection } else { Chosen::Policy },
         tries: 0,
     })
 }

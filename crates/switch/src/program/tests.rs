@@ -18,6 +18,7 @@ mod neighbour;
 mod node;
 mod observed;
 mod once;
+mod placed;
 mod probes;
 mod recycled;
 mod strangers;
@@ -205,6 +206,8 @@ fn every_counter_is_moved_by_some_row() {
     headroom::have_too_little(&bench);
     observed::fill_the_ring(&bench);
     once::ask_too_much(&bench);
+    placed::send_twice(&bench);
+    placed::confirm(&bench);
     let still: Vec<&str> = SwitchCounter::ALL
         .into_iter()
         .filter(|counter| bench.program.counter(*counter) == 0)

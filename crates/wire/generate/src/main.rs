@@ -154,7 +154,7 @@ fn formats() -> String {
         .rustified_enum(
             "sb_(op|reason|mode|record_kind|ownership|adoption|replay|session_mode|hook|direct_state|end|switch_state)",
         )
-        .no_default("sb_(persistence|tag_input|heads|insurable)");
+        .no_default("sb_(persistence|tag_input|heads|insurable|choices)");
     let mut made = format!("{NOTE}{}", bindings.generate().expect("libclang reads the headers"));
     made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));
     made.push_str(&counters(&lists, "SB_NODE_COUNTERS", "NodeCounter"));

@@ -14,6 +14,7 @@ mod moves;
 mod nodes;
 mod observed;
 mod path_mtu;
+mod placed;
 mod random;
 mod resumed;
 mod sessions;

@@ -11,6 +11,7 @@ use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::Handshake;
+use switchback_wire::generation::Generation;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::records::Numbered;
@@ -110,6 +111,12 @@ pub struct World {
     pub waiting: HashSet<sb_flow>,
     /// The program forwards plain requests itself, as its automaton allows it to.
     pub express: bool,
+    /// The program gives plain first requests to nodes itself.
+    pub places: bool,
+    /// It has done so.
+    pub placed: bool,
+    /// The client's first data has been seen.
+    pub begun: bool,
     /// Entries are lost, and connections with them.
     pub loses: bool,
     /// The cookie in the client's first packet is still good.
@@ -189,6 +196,9 @@ impl World {
             locked: HashSet::new(),
             waiting: HashSet::new(),
             express: false,
+            places: false,
+            placed: false,
+            begun: false,
             loses: false,
             cookie: true,
             foreign: false,
@@ -259,12 +269,18 @@ impl World {
         };
         let is_over = self.is_over(false);
         let first = self.cookie && !is_over && view.seq == ORIGIN && !view.is_empty();
-        let entry = match self.map.get(&flow()) {
-            Some(entry) => *entry,
+        let known = self.map.get(&flow()).copied();
+        let is_first_data = first && known.is_none() && !std::mem::replace(&mut self.begun, true);
+        if is_first_data && let Some(placed) = self.place_first(&held, &view, packet) {
+            return vec![placed];
+        }
+        let entry = match known {
+            Some(entry) => entry,
             None if first => {
                 self.locked.remove(&flow());
                 self.waiting.insert(flow());
-                *self.map.entry(flow()).or_insert(held)
+                self.map.insert(flow(), held);
+                held
             }
             None => return self.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), packet),
         };
@@ -274,6 +290,8 @@ impl World {
         let mut extra = (0, 0);
         let to_l7 = if entry.is_held() {
             !view.is_empty() || control
+        } else if entry.is_adopting() {
+            !view.is_empty()
         } else if reads && !view.is_empty() && self.dispatcher.seen().is_dead(entry.node, self.now) {
             true
         } else if reads && entry.mark.is_passing() && entry.mark.next.offset_from(end) < SB_STEP_NEAR as i32 {
@@ -292,7 +310,7 @@ impl World {
             entry.is_answered() || entry.is_resuming()
         };
         if to_l7 {
-            if reads {
+            if reads || entry.is_adopting() {
                 self.locked.insert(flow());
             }
             self.ring.push((entry, packet.to_vec()));
@@ -329,19 +347,62 @@ impl World {
         if !self.express || offset != 0 || !entry.has_requests() || entry.is_resumed() {
             return None;
         }
+        let told = entry.mark.session != sb_session::default();
+        let (pool, after, head) = self.read_plain(entry, view, packet)?;
+        let keeps = self.dispatcher.plan().keepers(pool, self.now).contains(&entry.node);
+        (keeps && !told).then_some((after, (SB_HANDOVER_REQUEST as u8, head)))
+    }
+
+    /// What the automaton makes of a packet: the pool, the entry behind the request, and its length.
+    fn read_plain(&mut self, entry: &Entry, view: &TcpView, packet: &[u8]) -> Option<(usize, Entry, u16)> {
         let data = &packet[view.data..view.end];
         let plan = self.dispatcher.plan();
         let limits = plan.http_limits();
         let Ok(Progress::Complete(head)) = parse_head(data, &limits) else { return None };
         let choice = plan.choose(plan.service(flow().vip())?, &head);
         let Ok(Some(Choice::Pool(pool))) = choice else { return None };
-        let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
-        let told = entry.mark.session != sb_session::default();
-        if !plain || told || !plan.keepers(pool, self.now).contains(&entry.node) {
+        if head.len != view.len() || head.body != Body::None || head.tunnel {
             return None;
         }
-        moved.enter(&head, data, &limits).ok()?;
-        Some((moved, (SB_HANDOVER_REQUEST as u8, head.len as u16)))
+        let mut after = *entry;
+        after.enter(&head, data, &limits).ok()?;
+        Some((pool, after, head.len as u16))
+    }
+
+    /// If the program gives a first request to a node itself: the packet to the node.
+    fn place_first(&mut self, held: &Entry, view: &TcpView, packet: &[u8]) -> Option<ToNode> {
+        if !self.places || held.mode != Mode::Held {
+            return None;
+        }
+        let (pool, after, head) = self.read_plain(held, view, packet)?;
+        let groups = self.dispatcher.plan().groups_ahead();
+        let (group, ..) = groups.into_iter().find(|(_, of, vip)| (*of, *vip) == (pool, flow().vip()))?;
+        let id = *self.dispatcher.choose_ahead(self.now, group, 1, |_| true).first()?;
+        let plan = self.dispatcher.plan();
+        plan.group_mut(group)?.choices_used(1);
+        let generation = Generation::first(plan.rank.number).next_attempt();
+        let node = plan.node(id)?.address;
+        let entry = Entry { node: id, mode: Mode::Adopting, generation, ..after };
+        self.map.insert(flow(), entry);
+        self.locked.remove(&flow());
+        self.placed = true;
+        let option = entry.flow_state().option(sb_op::SB_OP_ADOPT);
+        let option = option.with(|said: &mut sb_handover| said.boundary = head.to_be());
+        Some(ToNode { node, second: None, op: sb_op::SB_OP_ADOPT, option, packet: packet.to_vec() })
+    }
+
+    /// Whether the program itself takes note of the answer.
+    fn confirms(&mut self, node: NodeAddress, option: &sb_option) -> bool {
+        let id = self.dispatcher.plan().node_at(node);
+        let said = option.flow_state();
+        let is_locked = self.locked.contains(&flow());
+        let Some(entry) = self.map.get_mut(&flow()) else { return false };
+        let is_its = Some(entry.node) == id && entry.origin.to_be() == said.origin;
+        let confirms = option.op == sb_op::SB_OP_ADOPTED as u8 && entry.is_adopting() && is_its && !is_locked;
+        if confirms {
+            *entry = entry.adopted();
+        }
+        confirms
     }
 
     /// The flow's node says that the connection is over.
@@ -375,7 +436,10 @@ impl World {
 
     /// The flow is taken from its node, which drains, if it is idle.
     pub fn take_back(&mut self) -> Vec<ToNode> {
-        let entry = self.map.get(&flow()).filter(|entry| entry.has_node() && !self.locked.contains(&flow()));
+        let entry = self
+            .map
+            .get(&flow())
+            .filter(|entry| (entry.has_node() || entry.is_adopting()) && !self.locked.contains(&flow()));
         if let Some(entry) = entry.copied() {
             let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
             self.dispatcher.take_back(at, &flow(), entry);
@@ -429,6 +493,11 @@ impl World {
         self.flush()
     }
 
+    /// What a node says about the handoff packet, which the program may note by itself.
+    pub fn answer_through_program(&mut self, asked: &ToNode, op: sb_op) -> Vec<ToNode> {
+        self.handoff(asked.node, answered(&asked.option, op, sb_reason::SB_REASON_NONE), &asked.packet)
+    }
+
     /// The node keeps the packet, and says so.
     pub fn kept(&mut self, asked: &ToNode) -> Vec<ToNode> {
         assert_eq!(asked.op, sb_op::SB_OP_KEEP);
@@ -475,6 +544,9 @@ impl World {
 
     /// Any handoff packet of a node.
     pub fn handoff(&mut self, node: NodeAddress, option: sb_option, packet: &[u8]) -> Vec<ToNode> {
+        if self.confirms(node, &option) {
+            return Vec::new();
+        }
         self.read_handoff(node, option, packet);
         self.flush()
     }

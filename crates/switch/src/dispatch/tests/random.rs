@@ -645,8 +645,15 @@ enum Trouble {
     Switches(u8),
 }
 
-/// Whether the whole stream has arrived.
-fn run(seed: u64, trouble: Trouble) -> bool {
+/// What has become of a stream.
+struct Arrival {
+    /// All of it has arrived.
+    whole: bool,
+    /// A program has given its first request to a node.
+    placed: bool,
+}
+
+fn run(seed: u64, trouble: Trouble) -> Arrival {
     let loses = trouble == Trouble::Losses;
     let mut random = Random(seed);
     let mut stream = Vec::new();
@@ -738,7 +745,9 @@ fn run(seed: u64, trouble: Trouble) -> bool {
     net.worlds.iter_mut().for_each(|world| world.loses = loses);
     let len = net.stream.len() as u32;
     ends.push(len);
-    let pipelines = net.worlds.len() == 1 || net.random.chance(50);
+    let pipelines = net.random.chance(50);
+    // Each packet has one request, or part of one.
+    let cuts = net.random.chance(70);
     // Entries are lost, and the switch has not been started again since: it takes a first packet for a new connection's.
     let mut lost = false;
     let calm = CALM.start + net.random.below(CALM.end - CALM.start);
@@ -786,7 +795,9 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         let mut at = net.acked;
         let end = ends.iter().copied().find(|end| !pipelines && *end > at).unwrap_or(len);
         for _ in 0..net.random.below(8) + 1 {
-            let size = (net.random.below(if round % 3 == 0 { 40 } else { 1400 }) as u32 + 1).min(end - at);
+            let any = net.random.below(if round % 3 == 0 { 40 } else { 1400 }) as u32 + 1;
+            let next = ends.iter().copied().find(|end| *end > at).unwrap_or(len);
+            let size = if cuts { any } else { (next - at).min(1400) }.min(end - at);
             if size == 0 {
                 break;
             }
@@ -807,6 +818,7 @@ fn run(seed: u64, trouble: Trouble) -> bool {
             net.hear();
             for world in &mut net.worlds {
                 world.express = net.random.chance(50);
+                world.places = net.random.chance(80);
                 world.lagging = net.random.chance(30);
                 if !is_calm && net.random.chance(5) {
                     world.forged_syn();
@@ -821,16 +833,17 @@ fn run(seed: u64, trouble: Trouble) -> bool {
     }
     net.hear();
     let whole = !net.over && net.acked == len;
+    let arrival = Arrival { whole, placed: net.worlds.iter().any(|world| world.placed) };
     if net.other.is_some() {
-        return whole;
+        return arrival;
     }
     if loses {
         net.end(lost, &config);
-        return whole;
+        return arrival;
     }
     if net.worlds.len() > 1 {
         net.end(lost, &config);
-        return whole;
+        return arrival;
     }
     let stats = &net.worlds[0].dispatcher.stats;
     let counts = (stats.sessions_moved, stats.sessions_refused, stats.cookies_ignored);
@@ -838,7 +851,7 @@ fn run(seed: u64, trouble: Trouble) -> bool {
     let kept = stats.sessions_kept;
     assert!(kept >= named, "seed {seed}: {kept} of {named}");
     net.end(lost, &config);
-    true
+    arrival
 }
 
 /// How often the switch dies, in percent: most often when it has acknowledged something, or a node has not answered whether it
@@ -860,7 +873,11 @@ pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
 
 /// How many of the seeds have all bytes at their end.
 fn whole(seeds: std::ops::Range<u64>, trouble: Trouble) -> u64 {
-    seeds.filter(|seed| run(*seed, trouble)).count() as u64
+    let count = seeds.end - seeds.start;
+    let arrivals: Vec<Arrival> = seeds.map(|seed| run(seed, trouble)).collect();
+    let placed = arrivals.iter().filter(|arrival| arrival.placed).count() as u64;
+    assert!(placed > count / 25, "{placed} of {count} first requests were given to nodes by programs");
+    arrivals.iter().filter(|arrival| arrival.whole).count() as u64
 }
 
 #[test]

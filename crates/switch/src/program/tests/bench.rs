@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use libbpf_sys::XDP_PACKET_HEADROOM;
 use switchback_config::{Cluster, ClusterKey};
 use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
+use switchback_wire::generation::Generation;
 use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode};
 use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
 use switchback_wire::packet::TcpView;
@@ -89,6 +91,9 @@ pool = "img"
 pool = "web"
 "#;
 
+/// Index of the pool `web`.
+const WEB: usize = 0;
+
 /// Ids of the nodes: their indices in the configuration.
 pub const V4: NodeId = NodeId(0);
 pub const V6: NodeId = NodeId(1);
@@ -146,7 +151,8 @@ pub struct Outcome {
 /// Settings with these keys and an unlimited probe budget.
 fn all_allowed(keys: &Keys) -> sb_switch_settings {
     let period = QUESTIONS_PERIOD.as_nanos() as u64;
-    sb_switch_settings { questions: 1 << 24, period, ..keys.settings() }
+    let generation = Generation::first(0).next_attempt().number();
+    sb_switch_settings { questions: 1 << 24, period, generation, ..keys.settings() }
 }
 
 /// Pins the thread to its CPU, because budgets are per CPU.
@@ -172,6 +178,20 @@ pub struct Bench {
 /// The entry that the L7 thread sees in the map.
 pub fn typed(entry: &sb_flow_entry) -> Entry {
     Entry::decode(entry).expect("a known mode")
+}
+
+/// Runs the program with this descriptor on a frame, in any thread.
+pub fn run_apart(program: i32, frame: &[u8]) {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open, and the frame lives until the end of the call.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut options) };
+    assert_eq!(result, 0);
 }
 
 impl Bench {
@@ -230,12 +250,40 @@ impl Bench {
         let members =
             |pool: usize| self.cluster.pools[pool].nodes.iter().copied().map(NodeId::from_index).collect();
         let services = self.program.with_tables(|tables| tables.write(bank, &self.cluster, members));
+        self.program.with_choices(|shared| {
+            shared.places.fill(SB_NO_CHOICES as u16);
+            shared.places[WEB] = 0;
+        });
         let mut vips = HashMap::new();
-        for vip in &self.cluster.services[0].listen {
-            let mss = Self::our_mss(vip.is_ipv6());
-            vips.insert(bytes_of(&endpoint(*vip)).to_vec(), sb_vip { mss: mss.into(), ..services[0] });
+        for (listener, vip) in (0..).zip(&self.cluster.services[0].listen) {
+            let mss = Self::our_mss(vip.is_ipv6()).into();
+            vips.insert(bytes_of(&endpoint(*vip)).to_vec(), sb_vip { mss, listener, ..services[0] });
         }
         self.program.set_vips(&vips).unwrap();
+    }
+
+    /// Makes the choices of the pool `web` at both VIPs, and withdraws earlier ones.
+    pub fn choose_ahead(&self, nodes: &[NodeId], share: u8) {
+        self.program.with_choices(|shared| {
+            let queue = &mut shared.queues[0];
+            let made = (queue.counts >> 32) as u32;
+            for (number, node) in std::iter::zip(made.., nodes) {
+                queue.nodes[(number % SB_CHOICES) as usize] = node.0 as u16;
+            }
+            queue.counts = u64::from(made + nodes.len() as u32) << 32 | u64::from(made);
+            (queue.until, queue.share) = (u64::MAX, share.into());
+        });
+    }
+
+    /// Descriptor of the program.
+    pub fn program_fd(&self) -> i32 {
+        self.program.skel.progs.switchback.as_fd().as_raw_fd()
+    }
+
+    /// Number of choices that have not been taken.
+    pub fn choices_left(&self) -> u32 {
+        let counts = self.program.with_choices(|shared| shared.queues[0].counts);
+        ((counts >> 32) as u32).wrapping_sub(counts as u32)
     }
 
     /// Whether there is a service at this VIP and port.
@@ -415,7 +463,7 @@ impl Bench {
     /// Sets a flow's entry, in the map of flows without a node if it has none.
     pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
         let maps = &self.program.skel.maps;
-        let nowhere = !typed(entry).has_node();
+        let nowhere = !typed(entry).has_node() && !typed(entry).is_adopting();
         let map = if nowhere { &maps.waiting } else { &maps.flows };
         map.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }
@@ -439,7 +487,7 @@ impl Bench {
     }
 
     /// Changes what the program remembers of a handshake: the SYN-ACK's number, and microseconds until now.
-    fn change_handshake(&self, isn: u32, change: impl FnOnce(&mut [u32; 3])) {
+    fn change_handshake(&self, isn: u32, change: impl FnOnce(&mut [u32; 4])) {
         let map = &self.program.skel.maps.handshakes;
         let key = (isn % map.max_entries()).to_ne_bytes();
         let bytes = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
@@ -451,12 +499,12 @@ impl Bench {
 
     /// Forgets when a SYN-ACK was sent.
     pub fn forget_handshake(&self, isn: u32) {
-        self.change_handshake(isn, |handshake| *handshake = [0; 3]);
+        self.change_handshake(isn, |handshake| *handshake = [0; 4]);
     }
 
     /// Sends a SYN-ACK earlier than it was sent.
     pub fn age_handshake(&self, isn: u32, by: Duration) {
-        self.change_handshake(isn, |[_, sent_us, _]| *sent_us = sent_us.wrapping_sub(by.as_micros() as u32));
+        self.change_handshake(isn, |[_, sent_us, ..]| *sent_us = sent_us.wrapping_sub(by.as_micros() as u32));
     }
 
     /// Number of entries of flows that have not had a node.

@@ -237,10 +237,14 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
     let longest = of_length(SB_EXPRESS_HEAD_MAX as usize);
     let too_long = of_length(SB_EXPRESS_HEAD_MAX as usize + 1);
     let plain = [
-        PLAIN,
-        "HEAD / HTTP/1.1\r\nhost:a:8080\r\n\r\n",
-        "GET /img HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
-        &longest,
+        (PLAIN, 0),
+        ("HEAD / HTTP/1.1\r\nhost:a:8080\r\n\r\n", 0),
+        ("GET /img HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n", 0),
+        (longest.as_str(), 0),
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", SB_HANDOVER_LAST),
+        ("HEAD / HTTP/1.1\r\nconnection:Close\r\nHost: a\r\n\r\n", SB_HANDOVER_LAST),
+        ("GET / HTTP/1.0\r\nHost: a\r\n\r\n", SB_HANDOVER_LAST),
+        ("GET / HTTP/1.0\r\nHost: a\r\nConnection: close\r\n\r\n", SB_HANDOVER_LAST),
     ];
     let two = [PLAIN, PLAIN].concat();
     let judged = [
@@ -248,7 +252,16 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
         ("another pool", "GET /img/x HTTP/1.1\r\nHost: a\r\n\r\n"),
         ("POST", "POST / HTTP/1.1\r\nHost: a\r\n\r\n"),
         ("no host", "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n"),
-        ("HTTP/1.0", "GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
+        ("HTTP/1.0 that keeps", "GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n"),
+        ("HTTP/1.0 without host", "GET / HTTP/1.0\r\n\r\n"),
+        (
+            "close behind keep-alive",
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n",
+        ),
+        (
+            "keep-alive behind close",
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n",
+        ),
         ("two heads", &two),
         ("part of a head", &PLAIN[..PLAIN.len() - 1]),
         ("a head and a byte more", &two[..PLAIN.len() + 1]),
@@ -258,14 +271,14 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
     ];
     for flow in &flows() {
         for node in [V4, V6] {
-            for head in plain {
-                rows.push(express_row(bench, flow, &entry(node), head));
+            for (head, more) in plain {
+                rows.push(express_row(bench, flow, &entry(node), head, more));
             }
         }
         // The 65,536th request, with a HEAD 32 requests ago.
         let many = sb_flow_entry { requests: u16::MAX, heads: 1 << 31 | 1, ..entry(V4) };
-        for head in plain {
-            rows.push(express_row(bench, flow, &many, head));
+        for (head, more) in plain {
+            rows.push(express_row(bench, flow, &many, head, more));
         }
         for (what, head) in judged {
             rows.push(judged_row(what, flow, &entry(V4), Tcp::data(flow, MARK, ACK, head.as_bytes())));
@@ -286,11 +299,11 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// The head is forwarded to the node at once, marked as a request, and the mark moves behind it.
-fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
+/// The head is forwarded to the node at once, marked as a request with `more` flags, and the mark moves behind it.
+fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str, more: u32) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
     let after = after_head(before, head);
-    let sent = bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN);
+    let sent = bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN | more);
     let what = format!("a plain head of {} bytes to node {}", head.len(), before.node);
     Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
         .with(before)

@@ -5,6 +5,7 @@ use sb_record_kind::*;
 use siphasher::sip::SipHasher24;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, sb_framing};
+use switchback_http::{Limits, Progress, parse_head};
 use switchback_wire::Seq;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::*;
@@ -156,6 +157,15 @@ pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     }
 }
 
+/// Flags of a packet with a head that the program has read.
+fn beginning(data: &[u8]) -> u32 {
+    let Ok(Progress::Complete(head)) = parse_head(data, &Limits::default()) else {
+        panic!("a request that the parser does not accept: {}", hex(data));
+    };
+    let last = if head.keep_alive { 0 } else { SB_HANDOVER_LAST };
+    SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN | last
+}
+
 /// A packet to a node contains the client's packet unchanged, has a valid tag, and contains no unparsed data.
 fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after: Option<&sb_flow_entry>) {
     let (before, after) = (case.before.expect("a flow with a node"), after.expect("and it stays"));
@@ -171,7 +181,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
         Some(view) => {
             let ahead = if before.ahead == 0 { 0 } else { SB_HANDOVER_AHEAD };
             let begins = after.requests != before.requests;
-            let flags = if begins { SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN } else { ahead };
+            let flags = if begins { beginning(&packet[view.data..view.end]) } else { ahead };
             let behind = view.end_seq().offset_from(Seq(after.next));
             assert_ne!(view.flags & (flags::ACK | flags::RST), 0, "a packet that no kernel takes");
             let empty = view.is_empty() || view.flags & flags::RST != 0;

@@ -53,7 +53,7 @@ fn requests_are_recorded_while_observed() {
             node: V4.0,
             number: entry(V4).requests + 1,
             len: PLAIN.len() as u16,
-            reserved: 0,
+            first: 0,
             at_ns: request.at_ns,
         };
         assert_eq!(*request, expected);
