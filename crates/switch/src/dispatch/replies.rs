@@ -122,7 +122,15 @@ impl Dispatcher {
             return;
         }
         match reply {
-            FromNode::Adopted { .. } if entry.is_adopting() => self.set_entry(flow, &entry.adopted()),
+            // The local node's answers do not come through the program.
+            FromNode::Adopted { queue } if entry.is_adopting() => {
+                if let Some(service) = self.plan.service(flow.vip()) {
+                    self.stats.adopted_for_program(service, node);
+                }
+                let group = self.plan.group_of(flow.vip(), node).and_then(|group| self.plan.group_mut(group));
+                group.into_iter().for_each(|group| group.adopted(node, queue, at.now));
+                self.set_entry(flow, &entry.adopted());
+            }
             FromNode::Refused { generation, .. }
                 if entry.is_adopting() && (generation, view.seq) == (entry.generation, entry.mark.begins) =>
             {

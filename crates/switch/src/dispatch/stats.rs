@@ -58,17 +58,26 @@ impl Stats {
     }
 
     pub(super) fn request(&mut self, request: &Request, node: NodeId) {
-        let service = request.service;
-        if self.services.len() <= service {
-            self.services.resize(service + 1, 0);
-        }
-        self.services[service] += 1;
-        self.node(node).requests += 1;
+        self.given(request.service, node);
         match request.session {
             None => {}
             Some(session) if session.node == Some(node) => self.sessions_kept += 1,
             Some(_) => self.sessions_moved += 1,
         }
+    }
+
+    fn given(&mut self, service: usize, node: NodeId) {
+        if self.services.len() <= service {
+            self.services.resize(service + 1, 0);
+        }
+        self.services[service] += 1;
+        self.node(node).requests += 1;
+    }
+
+    /// Counts an adoption that the program has begun.
+    pub(super) fn adopted_for_program(&mut self, service: usize, node: NodeId) {
+        self.given(service, node);
+        self.node(node).adopted += 1;
     }
 
     pub(super) fn adopted(&mut self, request: &Request, node: NodeId) {

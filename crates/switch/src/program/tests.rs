@@ -14,6 +14,7 @@ mod headroom;
 mod icmp;
 mod invariants;
 mod malformed;
+mod many_flows;
 mod neighbour;
 mod node;
 mod observed;

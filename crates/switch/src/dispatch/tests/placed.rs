@@ -5,6 +5,7 @@ use switchback_wire::flow_state::Stream;
 use switchback_wire::*;
 
 use super::model::*;
+use crate::dispatch::NodeStats;
 use sb_op::*;
 use sb_reason::*;
 
@@ -124,6 +125,9 @@ fn a_late_adopted_is_noted_by_the_dispatcher() {
     assert!(world.answer_through_program(&adopt, SB_OP_ADOPTED).is_empty());
     assert_eq!(mode(&world), Mode::AtNode(Stream::Requests));
     assert!(!world.locked.contains(&flow()));
+    let counts = |of: fn(&NodeStats) -> u64| world.dispatcher.stats.nodes.iter().map(of).sum::<u64>();
+    assert_eq!((counts(|node| node.adopted), counts(|node| node.requests)), (1, 1));
+    assert_eq!(world.dispatcher.stats.services.iter().sum::<u64>(), 1);
 }
 
 #[test]

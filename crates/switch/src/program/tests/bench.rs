@@ -197,7 +197,12 @@ pub fn run_apart(program: i32, frame: &[u8]) {
 impl Bench {
     /// The program with nodes, VIPs, routes and keys.
     pub fn new() -> Self {
-        let program = Program::load_with(None, 1 << 18).unwrap();
+        Bench::with_flows(1 << 18)
+    }
+
+    /// Likewise, with room for so many flows.
+    pub fn with_flows(flows: u32) -> Self {
+        let program = Program::load_with(None, flows).unwrap();
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
         let mut keys =
             Keys::new(&cluster_keys, COOKIE_EPOCH * (FIRST_EPOCH - 2) + Duration::from_millis(500));
