@@ -3,7 +3,7 @@
 # make test-kernels  the core tests with other kernels, in QEMU: half an hour; docs/limits.md
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
-# make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
+# make bench   measures beside HAProxy and nginx: a quarter of an hour on a quiet machine; docs/benchmarks.md
 # make soak    half an hour of faults under load: nothing may be lost, nothing may leak
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make release the program for other machines: linked statically, so that it runs on any Linux
@@ -27,7 +27,7 @@ QUICK := --profile demo --no-default-features --package switchback-cli
 NEEDS_build := cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
 NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
-NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2
+NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 debian-archive-keyring
 NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format libclang-dev \
 	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
 	ping:iputils-ping tcpdump:tcpdump openssl:openssl sslscan:sslscan fonts-dejavu-core \
@@ -41,9 +41,15 @@ demo: deps-demo root
 	cargo build $(QUICK)
 	@cargo run --quiet $(QUICK) -- lab demo
 
-bench: deps-bench root
+# HAProxy and nginx of a later Debian than that of most machines. `make bench PEERS=` does without them.
+PEERS := target/peers
+target/peers: crates/experiments/peers/fetch | deps-bench
+	$< $@ trixie
+
+# The committed file has the last measurement, with whose ratios to HAProxy those of this one are compared.
+bench: deps-bench root $(PEERS)
 	cargo build $(WHOLE)
-	@cargo run --quiet $(WHOLE) -- lab run proxies
+	@cargo run --quiet $(WHOLE) -- lab run proxies $(PEERS:%=--peers %) --compare docs/benchmarks/proxies.csv
 
 soak: deps-bench root
 	cargo build $(WHOLE)

@@ -3,9 +3,10 @@
 //! Each test starts the program itself. They take turns, because all put load on the same CPUs.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -102,6 +103,36 @@ fn cells<'a>(table: &'a str, first: &[&str]) -> Vec<&'a str> {
 fn number(cell: &str) -> f64 {
     let first = cell.split(' ').next().expect("there is a first").replace(',', "");
     first.parse().unwrap_or_else(|_| panic!("{cell:?} is not a number"))
+}
+
+/// The installed programs stand for those of another release.
+#[test]
+fn proxies_of_another_release_are_systems_of_their_own_and_ratios_are_compared() {
+    let peers = output("peers");
+    fs::create_dir_all(peers.join("bin")).expect("a place for them");
+    for program in ["haproxy", "nginx"] {
+        let path = env::var_os("PATH").expect("there is one");
+        let mut paths = env::split_paths(&path).map(|directory| directory.join(program));
+        let installed = paths.find(|path| path.is_file()).expect("it is installed");
+        symlink(installed, peers.join("bin").join(program)).expect("the directory is new");
+    }
+    let peers = peers.to_str().expect("it is text");
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks/proxies.csv");
+    let (text, csv) = tables(&["proxies", "--peers", peers, "--compare", committed], &TEXTS);
+    let lines: Vec<Vec<String>> = csv.lines().skip(1).map(cells_of_csv).collect();
+    let systems: BTreeSet<&str> = lines.iter().map(|cells| cells[2].as_str()).collect();
+    assert!(systems.len() == 6 && lines.len() == 5 * systems.len(), "{csv}");
+    for proxy in ["HAProxy ", "nginx "] {
+        let others = systems.iter().filter(|name| name.starts_with(proxy) && name.contains('.'));
+        assert_eq!(others.count(), 1, "{systems:?}");
+    }
+    assert!(lines.iter().all(|cells| number(&cells[3]) > 0.0), "a load without requests: {csv}");
+    let (_, comparison) = text.split_once(&format!("Compared with {committed}:\n")).expect("a comparison");
+    for workload in ["100 B, keep-alive", "1 MiB, new connection"] {
+        let cells = cells(comparison, &[workload]);
+        let [earlier, now] = [number(cells[1]), number(cells[2])];
+        assert!(earlier > 0.0 && now > 0.0, "{comparison}");
+    }
 }
 
 /// What a proxy passes on cannot be more than its link carries, which is half of what the nodes' links do; a load of a second
@@ -357,7 +388,7 @@ impl Interrupted {
         let lab = format!("switchback-lab-{id}");
         let mut traces: Vec<PathBuf> = self.namespaces();
         traces.extend(entries("/run/switchback-lab").into_iter().filter(|path| name(path).starts_with(&id)));
-        let temporary = std::env::temp_dir();
+        let temporary = env::temp_dir();
         traces.extend(entries(&temporary).into_iter().filter(|path| name(path).starts_with(&lab)));
         let is_pinned = |path: &PathBuf| {
             let inode =

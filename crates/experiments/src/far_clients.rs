@@ -10,7 +10,7 @@ use switchback_lab::{Doing, Error, Impairment, Lab, Result, ServerOptions};
 
 use super::report::{Report, header, repeated, row, shown, with_extremes};
 use super::statistics::Spread;
-use super::systems::{self, Programs, Running, System};
+use super::systems::{self, Proxy, Running, System};
 use super::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 1;
@@ -59,8 +59,8 @@ impl Experiment for FarClients {
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         lab.add_zeros(DOCUMENT, DOCUMENT_BYTES)?;
-        let programs = Programs { switchback: &options.program, envoy: None };
-        let systems = systems::start(lab, &programs, &[NODES], &ServerOptions::default())?;
+        let server = ServerOptions::default();
+        let systems = systems::start(lab, &options.program, &Proxy::all_installed(), &[NODES], &server)?;
         let allowed = fs::read_to_string(ALLOWED).doing(|| format!("read {ALLOWED}"))?;
         let controls: Vec<&str> = allowed.split_whitespace().collect();
         progress.expect(controls.len() * systems.len() * options.repetitions as usize);

@@ -108,12 +108,23 @@ pub trait Experiment {
         Ok(Vec::new())
     }
 
+    /// Fails if an option names what cannot be used; before there is a lab.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The results beside those of an earlier run that the options name, as Markdown; empty without one.
+    fn comparison(&self, _results: &Results<Self::Sample>) -> Result<String> {
+        Ok(String::new())
+    }
+
     /// Puts the loads on the lab.
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress)
     -> Result<Vec<Self::Sample>>;
 
     /// Makes a lab, measures on it, and takes it down. After ^C the error is [`Error::TornDown`].
     fn run(&self, options: &Options, progress: &mut dyn Progress) -> Result<Results<Self::Sample>> {
+        self.check()?;
         let mut machine = Machine::look(Self::PROGRAMS)?;
         machine.facts.extend(self.facts()?);
         if Self::PLOTTED {

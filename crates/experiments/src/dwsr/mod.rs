@@ -16,9 +16,11 @@ pub use table1::DwsrTable1;
 pub use table2::DwsrTable2;
 pub use table3::DwsrTable3;
 
+use std::path::{Path, PathBuf};
+
 use super::cpu::CpuTimes;
 use super::report::micros;
-use super::systems::{self, Programs, Running, System};
+use super::systems::{self, Proxy, Running, System};
 use super::wrk::{Load, LoadResult};
 
 /// Rate of each node's link, and of the switch's where stated.
@@ -105,11 +107,12 @@ impl Measured {
     }
 }
 
-/// Makes the hosts alike, puts the documents on the nodes, and starts servers and systems, with a service for each of
-/// these numbers of nodes.
+/// Makes the hosts alike, puts the documents on the nodes, and starts servers and systems, with Envoy if there is one, and
+/// with a service for each of these numbers of nodes.
 fn start(
     lab: &Lab,
-    programs: &Programs<'_>,
+    program: &Path,
+    envoy: Option<PathBuf>,
     documents: &[Document],
     nodes: &[usize],
 ) -> Result<Vec<Running>> {
@@ -121,7 +124,9 @@ fn start(
         lab.add_document(name, &vec![b'#'; kib << 10])?;
     }
     let server = ServerOptions { extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
-    systems::start(lab, programs, nodes, &server)
+    let mut proxies = Proxy::all_installed();
+    proxies.extend(envoy.map(|program| Proxy { system: System::Envoy, program }));
+    systems::start(lab, program, &proxies, nodes, &server)
 }
 
 fn load(lab: &Lab, running: &Running, nodes: usize, document: Document, seconds: u32) -> Result<Measured> {

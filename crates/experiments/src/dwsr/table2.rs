@@ -15,7 +15,7 @@ use crate::report::{
     with_extremes,
 };
 use crate::statistics::Spread;
-use crate::systems::{Programs, System};
+use crate::systems::System;
 use crate::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 6;
@@ -100,8 +100,7 @@ impl Experiment for DwsrTable2 {
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let envoy = envoy::find(self.envoy.as_deref())?;
-        let programs = Programs { switchback: &options.program, envoy: envoy.as_deref() };
-        let mut systems = start(lab, &programs, &[Document::PAPER], &[NODES])?;
+        let mut systems = start(lab, &options.program, envoy, &[Document::PAPER], &[NODES])?;
         systems.retain(|running| SYSTEMS.contains(&running.system));
         progress.expect(systems.len() * Limit::ALL.len() * options.repetitions as usize);
         let mut samples = Vec::new();

@@ -4,15 +4,19 @@
 //! so on for each repetition. So changes of the machine affect all systems, and the repetitions show their size. The
 //! order changes in each round, because a load may be affected by the one before it.
 
+mod comparison;
 mod report;
 
-use switchback_lab::{Lab, Result, ServerOptions};
+use std::path::PathBuf;
+
+use switchback_lab::{Error, Lab, Result, ServerOptions};
 
 use super::cpu::CpuTimes;
 use super::report::micros;
-use super::systems::{self, Programs, Running, System};
+use super::systems::{self, Proxy, Running, System};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
+use comparison::Ratios;
 
 const NODES: usize = 2;
 /// Duration of the load before a system's first load of each workload.
@@ -71,8 +75,24 @@ impl Sample {
 pub type Results = super::Results<Sample>;
 
 /// Switchback beside HAProxy, nginx and the direct way to a node.
-#[derive(Clone, Copy, Debug)]
-pub struct Proxies;
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    /// A directory whose `bin` has other releases of HAProxy and nginx, which are measured too.
+    pub peers: Option<PathBuf>,
+    /// The CSV file of an earlier run, with whose ratios to HAProxy those of this one are compared.
+    pub compare: Option<PathBuf>,
+}
+
+impl Proxies {
+    /// The proxies of [`peers`](Self::peers), with their versions.
+    fn peers(&self) -> Result<Vec<(Proxy, String)>> {
+        self.peers.as_deref().map_or(Ok(Vec::new()), |directory| systems::peers(directory).map(Vec::from))
+    }
+
+    fn earlier(&self) -> Result<Option<Ratios>> {
+        self.compare.as_deref().map(Ratios::read).transpose()
+    }
+}
 
 impl Experiment for Proxies {
     type Sample = Sample;
@@ -87,11 +107,29 @@ impl Experiment for Proxies {
         NODES
     }
 
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        let fact = |(proxy, version): (Proxy, String)| (proxy.system.to_string(), version);
+        Ok(self.peers()?.into_iter().map(fact).collect())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.earlier().map(drop)
+    }
+
+    fn comparison(&self, results: &Results) -> Result<String> {
+        let (Some(path), Some(earlier)) = (&self.compare, self.earlier()?) else {
+            return Ok(String::new());
+        };
+        let now = Ratios::of(&results.csv()).map_err(Error::Invalid)?;
+        Ok(format!("Compared with {}:\n\n{}", path.display(), earlier.beside(&now)))
+    }
+
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let extra = format!("{NODE_OPTIONS} location = {} {{ return 301 /small; }}", systems::MOVED);
         let server = ServerOptions { extra, ..ServerOptions::default() };
-        let programs = Programs { switchback: &options.program, envoy: None };
-        let systems = systems::start(lab, &programs, &[NODES], &server)?;
+        let mut proxies = Proxy::all_installed();
+        proxies.extend(self.peers()?.into_iter().map(|(proxy, _)| proxy));
+        let systems = systems::start(lab, &options.program, &proxies, &[NODES], &server)?;
         progress.expect(WORKLOADS.len() * systems.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
@@ -129,7 +167,7 @@ fn load(
 fn describe(sample: &Sample) -> String {
     let Sample { repetition, workload, system, load, .. } = sample;
     let mut line = format!(
-        "round {repetition}  {:<22} {system:<10} {:>9.0} requests/s",
+        "round {repetition}  {:<22} {system:<12} {:>9.0} requests/s",
         workload.name, load.requests_per_s
     );
     if let Some([.., together]) = sample.cpu_us_per_request() {

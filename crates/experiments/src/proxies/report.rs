@@ -1,5 +1,6 @@
 //! The results as a table and as a CSV file.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Results, Sample, WORKLOADS, Workload};
@@ -84,9 +85,10 @@ impl Report for Results {
     /// A line for each workload and system.
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
+        let systems: BTreeSet<System> = self.samples.iter().map(|sample| sample.system).collect();
         for workload in WORKLOADS {
             let reference = self.group(workload, System::Haproxy);
-            for system in System::ALL {
+            for &system in &systems {
                 let group = self.group(workload, system);
                 if !group.samples.is_empty() {
                     text += &row(&cells(&group, &reference));

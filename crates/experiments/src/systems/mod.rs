@@ -5,17 +5,19 @@
 //!
 //! Each has a port for each number of nodes that share a load; the nodes are the lab's first ones.
 
+mod peers;
 mod proxies;
 mod system;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use switchback_lab::{Error, Host, Lab, Process, Result, ServerOptions};
 
+pub(super) use peers::peers;
 use proxies::Duties;
 pub(super) use system::MOVED;
 use system::READY;
@@ -23,12 +25,24 @@ pub use system::System;
 
 use super::cpu::{CpuMeter, CpuTimes};
 
-/// Programs that are not on every machine.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Programs<'a> {
-    pub(super) switchback: &'a Path,
-    /// Envoy's executable; Envoy is left out if None.
-    pub(super) envoy: Option<&'a Path>,
+/// A proxy that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proxy {
+    pub(super) system: System,
+    /// Its executable, or the name of one in the PATH.
+    pub(super) program: PathBuf,
+}
+
+impl Proxy {
+    /// The proxy of the PATH, whose program has the system's name in lower case.
+    pub(super) fn installed(system: System) -> Proxy {
+        Proxy { system, program: system.to_string().to_lowercase().into() }
+    }
+
+    /// The proxies that every machine with the experiments' programs has.
+    pub(super) fn all_installed() -> Vec<Proxy> {
+        [System::Haproxy, System::Nginx].map(Proxy::installed).to_vec()
+    }
 }
 
 /// A running system.
@@ -52,29 +66,26 @@ impl Running {
     }
 }
 
-/// Starts nginx on all nodes, and all systems with a service for each number of nodes.
+/// Starts nginx on all nodes, and the systems with a service for each number of nodes: the direct path, the proxies, and
+/// Switchback with this program.
 pub(super) fn start(
     lab: &Lab,
-    programs: &Programs<'_>,
+    program: &Path,
+    proxies: &[Proxy],
     nodes: &[usize],
     server: &ServerOptions,
 ) -> Result<Vec<Running>> {
     let listen = nodes.iter().map(|&nodes| ([0, 0, 0, 0], System::Direct.port(nodes)).into());
     let server = ServerOptions { listen: listen.collect(), ..server.clone() };
     lab.nodes().try_for_each(|node| node.nginx(&server).map(drop))?;
-    let wanted =
-        System::ALL.into_iter().filter(|system| *system != System::Envoy || programs.envoy.is_some());
-    wanted
-        .map(|system| match system {
-            System::Direct => Ok(Running { system, ip: lab.node(0).ipv4(), meter: None }),
-            System::Switchback => switchback(lab, programs.switchback, nodes),
-            System::Haproxy | System::Nginx | System::Envoy => {
-                let process = proxies::start(lab, system, programs.envoy, nodes, Duties::PLAIN)?;
-                let meter = Some(CpuMeter::new(lab.switch(1), &process)?);
-                Ok(Running { system, ip: lab.switch(1).ipv4(), meter })
-            }
-        })
-        .collect()
+    let mut systems = vec![Running { system: System::Direct, ip: lab.node(0).ipv4(), meter: None }];
+    for proxy in proxies {
+        let process = proxies::start(lab, proxy, nodes, Duties::PLAIN)?;
+        let meter = Some(CpuMeter::new(lab.switch(1), &process)?);
+        systems.push(Running { system: proxy.system, ip: lab.switch(1).ipv4(), meter });
+    }
+    systems.push(switchback(lab, program, nodes)?);
+    Ok(systems)
 }
 
 /// Starts a proxy that ends TLS in front of this number of nodes.
@@ -85,7 +96,7 @@ pub(super) fn start_tls_proxy(
     certificate: &Path,
 ) -> Result<(SocketAddr, CpuMeter)> {
     let duties = Duties { certificate: Some(certificate), ..Duties::PLAIN };
-    let process = proxies::start(lab, system, None, &[nodes], duties)?;
+    let process = proxies::start(lab, &Proxy::installed(system), &[nodes], duties)?;
     let host = lab.switch(1);
     Ok(((host.ipv4(), system.port(nodes)).into(), CpuMeter::new(host, &process)?))
 }
@@ -94,7 +105,7 @@ pub(super) fn start_tls_proxy(
 /// is in memory.
 pub(super) fn start_download_proxy(lab: &Lab, system: System, nodes: usize) -> Result<SocketAddr> {
     let duties = Duties { has_files: false, ..Duties::PLAIN };
-    proxies::start(lab, system, None, &[nodes], duties)?;
+    proxies::start(lab, &Proxy::installed(system), &[nodes], duties)?;
     Ok((lab.switch(1).ipv4(), system.port(nodes)).into())
 }
 

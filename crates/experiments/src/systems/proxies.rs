@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use switchback_lab::{Doing, Lab, Process, Result};
+use switchback_lab::{Doing, Error, Lab, Process, Result};
 
+use super::Proxy;
 use super::system::{MOVED, READY, System};
 
 /// Worker threads or processes of each.
@@ -51,15 +52,10 @@ impl Duties<'_> {
 }
 
 /// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens.
-pub(super) fn start(
-    lab: &Lab,
-    system: System,
-    envoy: Option<&Path>,
-    nodes: &[usize],
-    duties: Duties<'_>,
-) -> Result<Process> {
+pub(super) fn start(lab: &Lab, proxy: &Proxy, nodes: &[usize], duties: Duties<'_>) -> Result<Process> {
+    let Proxy { system, program } = proxy;
     let host = lab.switch(1);
-    let name = format!("{system}-proxy").to_lowercase();
+    let name = format!("{system}-proxy").to_lowercase().replace(' ', "-");
     let directory = host.directory().join(&name);
     fs::create_dir(&directory).doing(|| format!("create {}", directory.display()))?;
     let front = |&count: &usize| Front {
@@ -69,29 +65,34 @@ pub(super) fn start(
         has_files: duties.has_files,
     };
     let fronts: Vec<Front> = nodes.iter().map(front).collect();
-    let (configuration, file) = match system {
-        System::Haproxy => (haproxy_configuration(&fronts), "proxy.conf"),
-        System::Nginx => (nginx_configuration(&directory, &fronts), "proxy.conf"),
-        // Envoy infers the format from the extension.
-        _ => (envoy_configuration(&fronts), "proxy.yaml"),
+    // Envoy infers the format from the extension.
+    let file = directory.join(if *system == System::Envoy { "proxy.yaml" } else { "proxy.conf" });
+    let mut command = Command::new(program);
+    let configuration = match system {
+        System::Haproxy | System::OtherHaproxy(_) => {
+            command.args(["-db", "-f"]);
+            haproxy_configuration(&fronts)
+        }
+        System::Nginx | System::OtherNginx(_) => {
+            command.arg("-p").arg(&directory).args(["-e", "stderr", "-c"]);
+            nginx_configuration(&directory, &fronts)
+        }
+        System::Envoy => {
+            // Hot restart would leave shared memory behind, shared with labs that run at the same time.
+            command.args(["--disable-hot-restart", "--log-level", "warn"]);
+            command.args(["--concurrency", &WORKERS.to_string(), "-c"]);
+            envoy_configuration(&fronts)
+        }
+        System::Direct | System::Switchback => {
+            return Err(Error::Invalid(format!("{system} is no proxy")));
+        }
     };
-    let file = directory.join(file);
+    command.arg(&file);
     fs::write(&file, configuration).doing(|| format!("write {}", file.display()))?;
-    let command = match system {
-        System::Haproxy => haproxy_command(&file),
-        System::Nginx => nginx_command(&directory, &file),
-        _ => envoy_command(envoy.unwrap_or(Path::new("envoy")), &file),
-    };
     let process = host.spawn(&name, command)?;
     let listen: Vec<SocketAddr> = fronts.iter().map(|front| front.listen).collect();
     host.wait_for_listeners(&process, &listen, READY)?;
     Ok(process)
-}
-
-fn haproxy_command(file: &Path) -> Command {
-    let mut command = Command::new("haproxy");
-    command.args(["-db", "-f"]).arg(file);
-    command
 }
 
 fn haproxy_configuration(fronts: &[Front]) -> String {
@@ -119,12 +120,6 @@ defaults
 {}",
         fronts.iter().map(part).collect::<String>()
     )
-}
-
-fn nginx_command(directory: &Path, file: &Path) -> Command {
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(directory).args(["-e", "stderr", "-c"]).arg(file);
-    command
 }
 
 /// nginx keeps connections to the nodes because of the empty `Connection`. Its limits on requests per connection (1000
@@ -185,21 +180,6 @@ http {{
         pid = path("nginx.pid"),
         parts = fronts.iter().map(part).collect::<String>(),
     )
-}
-
-fn envoy_command(program: &Path, file: &Path) -> Command {
-    let mut command = Command::new(program);
-    // Hot restart would leave shared memory behind, shared with labs that run at the same time.
-    command.args([
-        "--disable-hot-restart",
-        "--log-level",
-        "warn",
-        "--concurrency",
-        &WORKERS.to_string(),
-        "-c",
-    ]);
-    command.arg(file);
-    command
 }
 
 fn envoy_configuration(fronts: &[Front]) -> String {

@@ -94,7 +94,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
     let nodes = experiment::DwsrTable1::NODES.to_vec();
     let connections = experiment::AcceptQueue::CONNECTIONS.to_vec();
     vec![
-        entry(experiment::Proxies),
+        entry(experiment::Proxies::default()),
         entry(experiment::DwsrTable1 { nodes, envoy: envoy.clone() }),
         entry(experiment::DwsrTable2 { envoy }),
         entry(experiment::DwsrTable3),

@@ -26,8 +26,14 @@ where
     // The bar is removed before anything else is printed.
     drop(progress);
     print!("{}", results.summary());
+    // Before the files are written: one of them may take the place of the one that is compared with.
+    let comparison = experiment.comparison(&results);
     let written = results.write(output, E::NAME)?;
     written.iter().for_each(|path| eprintln!("{} written", path.display()));
+    match comparison?.as_str() {
+        "" => {}
+        text => print!("\n{text}"),
+    }
     results.failure().map_or(Ok(written), |failure| Err(Error::Invalid(failure)))
 }
 

@@ -69,8 +69,16 @@ experiments! {
     /// Compare Switchback with HAProxy, nginx and the direct way to a node
     ///
     /// Prints a Markdown table; the output directory gets proxies.md, with facts about the machine, and proxies.csv
-    /// with every single measurement. Takes 20 loads for each repetition. Needs root, haproxy, nginx and wrk.
-    Proxies {}
+    /// with every single measurement. Takes 20 loads for each repetition, 30 with --peers. Needs root, haproxy, nginx and
+    /// wrk.
+    Proxies {
+        /// Where bin/haproxy and bin/nginx of another release are, which are measured too, such as target/peers
+        #[arg(long, value_name = "DIR")]
+        peers: Option<PathBuf>,
+        /// The proxies.csv of an earlier run, with whose ratios to HAProxy the new ones are compared
+        #[arg(long, value_name = "FILE")]
+        compare: Option<PathBuf>,
+    }
 
     /// Measure what packets, requests, handshakes and hand-overs cost, for the simulator
     ///
