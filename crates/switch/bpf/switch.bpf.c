@@ -139,7 +139,7 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
         int plain, node;
         __u16 left = 0;
 
-        if (p->ip_len > SB_RECORD_LARGE)
+        if (p->ip_len > SB_RECORD_LARGE || p->flags & SB_TCP_FIN)
                 return PLACED_NOT;
         plain = read_plain(ctx, p, vip);
         if (plain < 0)

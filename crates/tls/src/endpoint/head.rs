@@ -68,6 +68,7 @@ pub(super) fn forwarded(
     vip: SocketAddr,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.len + 160);
+    let is_plain = head.version == Version::Http11 && !head.tunnel;
     let head_bytes = &bytes[head.start..head.len];
     let mut lines = head_bytes.split_inclusive(|byte| *byte == b'\n');
     out.extend_from_slice(lines.next().unwrap_or_default());
@@ -76,7 +77,8 @@ pub(super) fn forwarded(
         if line.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             break;
         }
-        if !name.is_some_and(|name| said.replaces(name)) {
+        let is_ours = name.is_some_and(|name| said.replaces(name)) || is_plain && ends_connection(line);
+        if !is_ours {
             out.extend_from_slice(line);
         }
     }
@@ -85,6 +87,18 @@ pub(super) fn forwarded(
     }
     out.extend_from_slice(b"\r\n");
     out
+}
+
+/// Whether the line is a field `Connection` that says no more than how long the client's connection lasts. That is not about
+/// the connection to the server (RFC 9110 section 7.6.1), which is kept.
+fn ends_connection(line: &[u8]) -> bool {
+    let says = |name: &str, text: &[u8]| text.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+    let Some((name, value)) = line.iter().position(|byte| *byte == b':').map(|at| line.split_at(at)) else {
+        return false;
+    };
+    let mut options = value[1..].split(|byte| *byte == b',');
+    name.eq_ignore_ascii_case(b"connection")
+        && options.all(|option| says("close", option) || says("keep-alive", option))
 }
 
 /// The header of the PROXY protocol, version 2, with both addresses (section 2.2 of its specification).
@@ -254,6 +268,28 @@ mod tests {
         for said in [ClientAddress::Proxy, ClientAddress::Nothing] {
             assert_eq!(forwarded_as(said, CLIENT, text), unchanged);
         }
+    }
+
+    #[test]
+    fn how_long_the_clients_connection_lasts_is_not_told() {
+        let sent = |line: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{line}B: c\r\n\r\n");
+            forwarded_as(ClientAddress::Nothing, CLIENT, &text) == text
+        };
+        for line in
+            ["Connection: close\r\n", "connection:Keep-Alive\r\n", "Connection: close , keep-alive\r\n"]
+        {
+            assert!(!sent(line), "{line}");
+        }
+        for line in [
+            "Connection: close, x\r\nX: 1\r\n",
+            "Connect: close\r\n",
+            "Connection: upgrade\r\nUpgrade: x\r\n",
+        ] {
+            assert!(sent(line), "{line}");
+        }
+        let old = "GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
+        assert_eq!(forwarded_as(ClientAddress::Nothing, CLIENT, old), old);
     }
 
     #[test]

@@ -121,6 +121,9 @@ fn other_first_data_is_left_to_the_l7_thread() {
             assert_eq!(bench.send(&packet.frame()).moved, [(Request, 1)], "{}", data.escape_ascii());
             assert_eq!(bench.choices_left(), 1);
         }
+        let packet = first(&bench, &flow, PLAIN.as_bytes());
+        let last = Tcp { flags: flags::ACK | flags::FIN, ..packet };
+        assert_eq!(bench.send(&last.frame()).moved, [(Request, 1)], "the client ends with it");
     }
 }
 
