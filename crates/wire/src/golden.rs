@@ -158,8 +158,9 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_shim>(), 8 + 8 + 56);
     assert_eq!(size_of::<sb_tag_input>(), 2 * 16 + 8 + 36 + 4 + 4 + 44);
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
-    assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
-    assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 6 * 4);
+    assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2 + 4 + 2 + 2);
+    assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 8 * 4);
+    assert_eq!(size_of::<sb_choices>(), 8 + 8 + 2 + 2 + 4 + SB_CHOICES as usize * 2);
     assert_eq!(size_of::<Framing>(), 8 + 8 + 2 + 2 + 1 + 3);
     assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<Framing>() + 8 + 4 + 4 + 4 + 4);
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
