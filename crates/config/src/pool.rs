@@ -60,7 +60,7 @@ pub struct Pool {
 impl Pool {
     /// Whether the node of a request can be chosen before the request comes, because nothing in it matters for the choice.
     pub fn chooses_ahead(&self) -> bool {
-        self.policy != PolicyKind::Hash && self.persistence.is_none() && !self.second_candidate
+        self.policy.chooses_ahead() && self.persistence.is_none() && !self.second_candidate
     }
 
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.

@@ -53,6 +53,29 @@ pub struct Load {
     pub latency: Option<Duration>,
 }
 
+impl Load {
+    /// Of a member that is up and has nothing to do.
+    pub const IDLE: Load = Load {
+        availability: Availability::Up,
+        up_since: Duration::ZERO,
+        queue: Queue { len: 0, limit: 0 },
+        in_flight: 0,
+        flows: 0,
+        latency: None,
+    };
+
+    /// With so many choices made ahead, each of which counts as what it will become.
+    #[must_use]
+    pub fn with_ahead(self, choices: u32) -> Load {
+        Load {
+            queue: Queue { len: self.queue.len + choices, ..self.queue },
+            in_flight: self.in_flight + choices,
+            flows: self.flows + choices,
+            ..self
+        }
+    }
+}
+
 /// A pool: its members, its policy and the policy's state.
 pub struct Balancer {
     kind: PolicyKind,
@@ -81,14 +104,7 @@ impl Balancer {
     /// A pool of `members`, whose weights grow to their whole over `slow_start` after they came up; zero: at
     /// once. All are down until their state is noted.
     pub fn new(kind: PolicyKind, members: Vec<Member>, slow_start: Duration) -> Self {
-        let load = Load {
-            availability: Availability::Down,
-            up_since: Duration::ZERO,
-            queue: Queue::default(),
-            in_flight: 0,
-            flows: 0,
-            latency: None,
-        };
+        let load = Load { availability: Availability::Down, ..Load::IDLE };
         let is_near = |member: &Member| member.near;
         Balancer {
             kind,
@@ -290,14 +306,7 @@ mod tests {
     use crate::testing::{assert_shares, seeded};
 
     const SECOND: Duration = Duration::from_secs(1);
-    const UP: Load = Load {
-        availability: Availability::Up,
-        up_since: Duration::ZERO,
-        queue: Queue { len: 0, limit: 0 },
-        in_flight: 0,
-        flows: 0,
-        latency: None,
-    };
+    const UP: Load = Load::IDLE;
     const SUSPECT: Load = Load { availability: Availability::Suspect, ..UP };
     const DOWN: Load = Load { availability: Availability::Down, ..UP };
     const FULL: Load = Load { queue: Queue { len: 8, limit: 8 }, ..UP };

@@ -39,6 +39,11 @@ impl PolicyKind {
         PolicyKind::Latency,
     ];
 
+    /// Whether it can choose before the request comes.
+    pub fn chooses_ahead(self) -> bool {
+        self.most_ahead() > 0
+    }
+
     /// Most choices that a pool with this policy makes ahead. Policies that go by loads choose few, because loads change
     /// before the choices are used.
     pub fn most_ahead(self) -> usize {

@@ -5,16 +5,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use switchback_policy::{Ask, Availability, Balancer, Load, MOST_AHEAD, Member, PolicyKind, Queue};
+use switchback_policy::{Ask, Balancer, Load, MOST_AHEAD, Member, PolicyKind, Queue};
 
-const UP: Load = Load {
-    availability: Availability::Up,
-    up_since: Duration::ZERO,
-    queue: Queue { len: 0, limit: 0 },
-    in_flight: 0,
-    flows: 0,
-    latency: None,
-};
+const UP: Load = Load::IDLE;
 
 /// A repeatable source of randomness: splitmix64 (Steele et al., OOPSLA 2014).
 fn seeded(mut state: u64) -> impl FnMut() -> u64 {
@@ -63,12 +56,7 @@ impl Pool {
 
     /// Load of a node, with the choices that are not taken.
     fn load(&self, node: usize) -> Load {
-        let mut load = self.loads[node];
-        let ahead = self.waiting[node];
-        load.queue.len += ahead;
-        load.in_flight += ahead;
-        load.flows += ahead;
-        load
+        self.loads[node].with_ahead(self.waiting[node])
     }
 
     fn flows(&self) -> Vec<u32> {

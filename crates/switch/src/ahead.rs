@@ -60,21 +60,25 @@ impl Counts {
 }
 
 impl Shared<'_> {
-    fn counts(&mut self, queue: usize) -> &AtomicU64 {
+    fn number(&mut self, queue: usize) -> &AtomicU64 {
         // SAFETY: the program changes the number with atomic operations only.
         unsafe { AtomicU64::from_ptr(&raw mut self.queues[queue].counts) }
     }
 
+    fn counts(&mut self, queue: usize) -> Counts {
+        Counts::from_number(self.number(queue).load(Ordering::Acquire))
+    }
+
     /// Adds choices behind those that are left; the counts before that.
     fn add(&mut self, queue: usize, nodes: &[NodeId], low: u16) -> Counts {
-        let before = Counts::from_number(self.counts(queue).load(Ordering::Acquire));
+        let before = self.counts(queue);
         let place = &mut self.queues[queue];
         place.low = low;
         for (number, node) in std::iter::zip(before.made.0.., nodes) {
             place.nodes[number as usize % place.nodes.len()] = node.0 as u16;
         }
         let more = u64::from(nodes.len() as u32) << 32;
-        Counts::from_number(self.counts(queue).fetch_add(more, Ordering::AcqRel))
+        Counts::from_number(self.number(queue).fetch_add(more, Ordering::AcqRel))
     }
 
     /// Withdraws the choices that are left; the counts before that.
@@ -83,7 +87,7 @@ impl Shared<'_> {
             let made = Counts::from_number(number).made;
             Some(Counts { taken: made, made }.number())
         };
-        let before = self.counts(queue).fetch_update(Ordering::AcqRel, Ordering::Acquire, empty);
+        let before = self.number(queue).fetch_update(Ordering::AcqRel, Ordering::Acquire, empty);
         Counts::from_number(before.unwrap_or_else(|number| number))
     }
 }
@@ -172,8 +176,8 @@ impl Ahead {
         shared: &mut Shared<'_>,
     ) -> HashMap<SocketAddr, VipPlaces> {
         *self = Ahead { bank, period, ..Ahead::new(period) };
-        let places = &mut shared.places[bank * BANK_PLACES..][..BANK_PLACES];
-        places.fill(SB_NO_CHOICES as u16);
+        let first = bank * BANK_PLACES;
+        shared.places[first..][..BANK_PLACES].fill(SB_NO_CHOICES as u16);
         let mut vips: HashMap<SocketAddr, VipPlaces> = HashMap::new();
         for GroupAhead { group, pool, vip, share, most } in groups.iter().copied() {
             let listener = vips.get(&vip).map_or(vips.len(), |vip| vip.listener.into());
@@ -182,14 +186,11 @@ impl Ahead {
             if self.queues.len() == BANK_QUEUES || !fits {
                 break;
             }
-            vips.insert(
-                vip,
-                VipPlaces { places: (bank * BANK_PLACES + start) as u32, listener: listener as u16 },
-            );
+            vips.insert(vip, VipPlaces { places: (first + start) as u32, listener: listener as u16 });
             let queue = bank * BANK_QUEUES + self.queues.len();
-            places[start + pool] = queue as u16;
+            shared.places[first + start + pool] = queue as u16;
             shared.queues[queue].share = share.into();
-            let seen = Counts::from_number(shared.queues[queue].counts);
+            let seen = shared.counts(queue);
             let adoptions = (choosers.adoptions(group), 0);
             self.queues.push(Queue { group, listener, most: most.min(SB_CHOICES), seen, adoptions });
         }
@@ -242,7 +243,7 @@ impl Queue {
     }
 
     fn fill(&mut self, index: usize, now: Duration, choosers: &mut dyn Choosers, shared: &mut Shared<'_>) {
-        let counts = Counts::from_number(shared.counts(index).load(Ordering::Acquire));
+        let counts = shared.counts(index);
         self.note_used(counts, choosers);
         let (begun, before) = self.adoptions;
         let demand = before.max((choosers.adoptions(self.group) - begun).0);

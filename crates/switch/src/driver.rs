@@ -28,7 +28,7 @@ use switchback_wire::records::{Numbered, Record};
 use switchback_wire::switches::{Software, SwitchHeard, SwitchSelf, SwitchState};
 use switchback_wire::*;
 
-use crate::ahead::{Ahead, Choosers, GroupAhead, VipPlaces};
+use crate::ahead::{Ahead, Choosers, GroupAhead, Shared, VipPlaces};
 use crate::announce::Announcer;
 use crate::cookies::{ALL_SLOTS, Keys};
 use crate::dispatch::seeking::PROBES;
@@ -258,11 +258,11 @@ impl<'a> Driver<'a> {
             Some(sb_op::SB_OP_FLOWS) => self.on_flows(&record, packet),
             Some(sb_op::SB_OP_SWITCHES) => return self.on_switches(&record, packet),
             _ => {
-                let program = self.program();
-                if self.ahead.is_over(self.now()) {
-                    self.tend_ahead(program);
+                let (program, now) = (self.program(), self.now());
+                if self.ahead.is_over(now) {
+                    self.tend_ahead(program, now);
                 }
-                let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+                let at = Moment { now, map: &|flow| program.flow(flow) };
                 self.dispatcher.on_record(at, &record, packet);
             }
         }
@@ -338,10 +338,10 @@ impl<'a> Driver<'a> {
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
             self.write_members(program);
-            self.withdraw_ahead(program);
+            self.withdraw_ahead(program, now);
             self.take_back(program);
         }
-        self.tend_ahead(program);
+        self.tend_ahead(program, now);
         if self.sweep.is_some_and(|sweep| now >= sweep) {
             self.take_back(program);
         }
@@ -412,20 +412,27 @@ impl<'a> Driver<'a> {
     }
 
     /// Has the policies choose ahead.
-    fn tend_ahead(&mut self, program: &Program) {
-        let (now, ends) = (self.now(), monotonic_ns() + self.cluster.reports.interval.as_nanos() as u64);
-        let Driver { ahead, dispatcher, written_nodes, .. } = self;
-        let at = Moment { now, map: &|flow| program.flow(flow) };
-        let mut policies = Policies { dispatcher, written_nodes, at };
-        program.with_choices(|shared| ahead.tend(now, ends, &mut policies, shared));
+    fn tend_ahead(&mut self, program: &Program, now: Duration) {
+        // Both clocks are CLOCK_MONOTONIC.
+        let ends = (self.booted + now + self.cluster.reports.interval).as_nanos() as u64;
+        self.with_ahead(program, now, |ahead, policies, shared| ahead.tend(now, ends, policies, shared));
     }
 
     /// Withdraws what the policies have chosen ahead.
-    fn withdraw_ahead(&mut self, program: &Program) {
-        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+    fn withdraw_ahead(&mut self, program: &Program, now: Duration) {
+        self.with_ahead(program, now, Ahead::withdraw);
+    }
+
+    fn with_ahead<T>(
+        &mut self,
+        program: &Program,
+        now: Duration,
+        work: impl FnOnce(&mut Ahead, &mut dyn Choosers, &mut Shared<'_>) -> T,
+    ) -> T {
+        let at = Moment { now, map: &|flow| program.flow(flow) };
         let Driver { ahead, dispatcher, written_nodes, .. } = self;
         let mut policies = Policies { dispatcher, written_nodes, at };
-        program.with_choices(|shared| ahead.withdraw(&mut policies, shared));
+        program.with_choices(|shared| work(ahead, &mut policies, shared))
     }
 
     /// Sets up what the policies choose ahead, in the bank that the VIPs are about to name.
@@ -436,11 +443,10 @@ impl<'a> Driver<'a> {
             GroupAhead { group, pool, vip, share: plan.share(group), most }
         });
         let groups: Vec<GroupAhead> = groups.collect();
-        let (period, pools) = (self.cluster.reports.interval, self.cluster.pools.len());
-        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
-        let Driver { ahead, dispatcher, written_nodes, bank, .. } = self;
-        let policies = Policies { dispatcher, written_nodes, at };
-        program.with_choices(|shared| ahead.set_up((*bank, period), (pools, &groups), &policies, shared))
+        let (bank, period, pools) = (self.bank, self.cluster.reports.interval, self.cluster.pools.len());
+        self.with_ahead(program, self.now(), |ahead, policies, shared| {
+            ahead.set_up((bank, period), (pools, &groups), policies, shared)
+        })
     }
 
     /// Writes to the program which nodes have died or come back.
@@ -648,7 +654,7 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let place = LocalMachine { zone: self.zone.as_deref(), node: self.here.as_deref() };
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
-        self.withdraw_ahead(program);
+        self.withdraw_ahead(program, now);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;
         let names =

@@ -57,14 +57,7 @@ impl GroupMember {
     fn new(node: NodeId) -> Self {
         GroupMember {
             node,
-            load: Load {
-                availability: Availability::Up,
-                up_since: Duration::ZERO,
-                queue: Queue::default(),
-                in_flight: 0,
-                flows: 0,
-                latency: None,
-            },
+            load: Load::IDLE,
             queue: Queue::default(),
             queue_at: Duration::ZERO,
             latency_at: Duration::ZERO,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use switchback_config::{Cluster, HashKey, PersistenceMode, PolicyKind};
 use switchback_http::Head;
-use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
+use switchback_policy::{Ask, Balancer, Load, Member};
 use switchback_wire::session::{self, Code, INSERTED_LEN, KEYWORD};
 use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 
@@ -66,16 +66,6 @@ pub struct Sessions {
     /// Chooses a node by the session's key, without zones and slow start, so that all switches agree at any time.
     balancer: Balancer,
 }
-
-/// Load of an idle node.
-const IDLE: Load = Load {
-    availability: Availability::Up,
-    up_since: Duration::ZERO,
-    queue: Queue { len: 0, limit: 0 },
-    in_flight: 0,
-    flows: 0,
-    latency: None,
-};
 
 impl Sessions {
     /// None if the pool has no sessions that the switch knows.
@@ -150,7 +140,7 @@ impl Sessions {
             Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut result),
             Mode::Hash(by) => {
                 let key = part_of(by, flow, head).map(|part| hash_of(secret, &[part]));
-                result.session = key.map(|key| Session { node: self.choose(key, |_| IDLE), key });
+                result.session = key.map(|key| Session { node: self.choose(key, |_| Load::IDLE), key });
             }
         }
         result

@@ -6,8 +6,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use switchback_policy::PolicyKind;
-
 use super::{Cluster, Event};
 use crate::events::after;
 use crate::random::bits;
@@ -25,7 +23,7 @@ pub(super) struct Ahead {
 impl Ahead {
     /// None for a policy that needs the request's key.
     pub(super) fn new(pool: &Pool, nodes: usize) -> Self {
-        let most = if pool.policy.0 == PolicyKind::Hash { 0 } else { pool.ahead as usize };
+        let most = if pool.policy.0.chooses_ahead() { pool.ahead as usize } else { 0 };
         Ahead { most, nodes: VecDeque::new(), counts: vec![0; nodes] }
     }
 

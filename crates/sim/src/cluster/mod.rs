@@ -268,12 +268,7 @@ impl<'a> Cluster<'a> {
     fn note(&mut self, node: u32, change: impl FnOnce(&mut Load)) {
         let load = &mut self.loads[node as usize];
         change(load);
-        let mut load = *load;
-        let ahead = self.ahead.count(node);
-        load.flows += ahead;
-        load.in_flight += ahead;
-        load.queue.len += ahead;
-        self.balancer.note(node as usize, load);
+        self.balancer.note(node as usize, load.with_ahead(self.ahead.count(node)));
     }
 
     /// Tells the balancer the length of the queue, if the station is a node's processors.

@@ -302,14 +302,13 @@ impl Dispatcher {
         if !(idle || entry.is_adopting()) || self.pending.get(flow).is_some() {
             return;
         }
-        let (mut connection, mut world);
-        let state = if idle {
-            (connection, world) = (Connection::new(entry, at.now), self.world(at, flow));
-            Releasing::ask(Then::Nothing, &mut connection, &mut world)
-        } else {
-            // The node's confirmation was lost, perhaps.
-            (connection, world) = (Connection::new(entry.before_adoption(), at.now), self.world(at, flow));
-            Seeking::ask(&mut connection, &mut world)
+        // Without a confirmation, which may be lost, the nodes are asked first.
+        let entry = if idle { entry } else { entry.before_adoption() };
+        let mut connection = Connection::new(entry, at.now);
+        let world = &mut self.world(at, flow);
+        let state = match idle {
+            true => Releasing::ask(Then::Nothing, &mut connection, world),
+            false => Seeking::ask(&mut connection, world),
         };
         self.keep(flow, connection, state);
     }
@@ -534,14 +533,7 @@ impl Dispatcher {
         packet: &HeldPacket,
         judged: Option<Judged>,
     ) {
-        let mut pending = Pending::new(connection, at.now);
-        if !self.has_room(at, flow, &mut pending, packet) {
-            (&mut self.world(at, flow) as &mut dyn World).abandon(&pending.connection);
-            self.ask_about_gap(at, flow, &pending.connection.entry, packet);
-            return;
-        }
-        pending.hold(packet);
-        let Pending { mut connection, .. } = pending;
+        let Some(mut connection) = self.hold_first(at, flow, connection, packet) else { return };
         let mut world = self.world(at, flow);
         let state = if connection.is_sought() {
             Seeking::ask(&mut connection, &mut world)
@@ -552,6 +544,24 @@ impl Dispatcher {
             state
         };
         self.keep(flow, connection, state);
+    }
+
+    /// The connection with its first packet; None if there is no room.
+    pub(super) fn hold_first(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        connection: Connection,
+        packet: &HeldPacket,
+    ) -> Option<Connection> {
+        let mut pending = Pending::new(connection, at.now);
+        if !self.has_room(at, flow, &mut pending, packet) {
+            (&mut self.world(at, flow) as &mut dyn World).abandon(&pending.connection);
+            self.ask_about_gap(at, flow, &pending.connection.entry, packet);
+            return None;
+        }
+        pending.hold(packet);
+        Some(pending.connection)
     }
 
     /// Whether the client retransmits the start of the last request and the node seems dead: it did not receive or

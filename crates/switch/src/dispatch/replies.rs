@@ -166,12 +166,8 @@ impl Dispatcher {
                 return self.begin(at, flow, Connection::new(before, at.now), &held, Some(judged));
             }
         };
-        let mut pending = Pending::new(Connection::new(before, at.now), at.now);
-        if !self.has_room(at, flow, &mut pending, &held) {
-            return;
-        }
-        pending.hold(&held);
-        let Pending { mut connection, .. } = pending;
+        let connection = Connection::new(before, at.now);
+        let Some(mut connection) = self.hold_first(at, flow, connection, &held) else { return };
         let request = Box::new(InProgress::begin(request, &mut connection, at.now));
         let state = Adopting::begun_by_program(entry, request, &mut connection, at.now);
         self.step(at, flow, Pending { connection, state }, Event::Reply(refused));

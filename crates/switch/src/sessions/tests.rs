@@ -6,6 +6,7 @@ use switchback_http::{Limits, Progress, parse_head};
 use switchback_wire::address_bytes;
 
 use super::*;
+use switchback_policy::Availability;
 
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
@@ -225,8 +226,9 @@ fn sessions_of_one_node_do_not_all_go_to_one_other_node() {
         {
             let mut sessions = sessions(persistence, &[7]);
             let key = read_from(&mut sessions, &client, &[&field], &[]).session.unwrap().key;
-            let load =
-                |index| if index == 0 { Load { availability: Availability::Down, ..IDLE } } else { IDLE };
+            let load = |index| {
+                if index == 0 { Load { availability: Availability::Down, ..Load::IDLE } } else { Load::IDLE }
+            };
             at[mode][sessions.choose(key, load).unwrap().index()] += 1;
         }
     }
