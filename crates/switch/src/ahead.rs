@@ -197,23 +197,34 @@ impl Ahead {
         vips
     }
 
-    /// Whether choices are older than a period.
+    /// Whether the period is over.
     pub fn is_over(&self, now: Duration) -> bool {
         now >= self.over
     }
 
-    /// Takes note of the choices that were used, and fills the queues. `ends` is the end of a period that begins now, by
-    /// the clock of the program, in nanoseconds.
-    pub fn tend(&mut self, now: Duration, ends: u64, choosers: &mut dyn Choosers, shared: &mut Shared<'_>) {
-        if self.is_over(now) {
-            self.withdraw(choosers, shared);
-            self.over = now + self.period;
-            for (number, queue) in self.queues.iter_mut().enumerate() {
-                let adoptions = choosers.adoptions(queue.group);
-                queue.adoptions = (adoptions, (adoptions - queue.adoptions.0).0);
-                shared.queues[self.bank * BANK_QUEUES + number].until = ends;
-            }
+    /// Begins a period if the last one is over: withdraws its choices, so that requests which are chosen for beside the
+    /// queues come next in turn. `ends` is the end of the period by the clock of the program, in nanoseconds.
+    pub fn begin_period(
+        &mut self,
+        now: Duration,
+        ends: u64,
+        choosers: &mut dyn Choosers,
+        shared: &mut Shared<'_>,
+    ) {
+        if !self.is_over(now) {
+            return;
         }
+        self.withdraw(choosers, shared);
+        self.over = now + self.period;
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            let adoptions = choosers.adoptions(queue.group);
+            queue.adoptions = (adoptions, (adoptions - queue.adoptions.0).0);
+            shared.queues[self.bank * BANK_QUEUES + number].until = ends;
+        }
+    }
+
+    /// Takes note of the choices that were used, and fills the queues.
+    pub fn fill(&mut self, now: Duration, choosers: &mut dyn Choosers, shared: &mut Shared<'_>) {
         for (number, queue) in self.queues.iter_mut().enumerate() {
             let index = self.bank * BANK_QUEUES + number;
             if choosers.has_waiting(queue.group) {
@@ -370,12 +381,17 @@ mod tests {
         GroupAhead { group, pool, vip: vip(last), share: 90, most: 128 }
     }
 
+    fn tend(ahead: &mut Ahead, now: Duration, pools: &mut Counting, memory: &mut Memory) {
+        ahead.begin_period(now, 7, pools, &mut memory.shared());
+        ahead.fill(now, pools, &mut memory.shared());
+    }
+
     /// One group in bank 1, in use at the time 0.
     fn in_use(pools: &mut Counting, memory: &mut Memory) -> (Ahead, usize) {
         let mut ahead = Ahead::new(PERIOD);
         ahead.set_up((1, PERIOD), (1, &[group(0, 0, 100)]), pools, &mut memory.shared());
         pools.adoptions += 1;
-        ahead.tend(Duration::ZERO, 7, pools, &mut memory.shared());
+        tend(&mut ahead, Duration::ZERO, pools, memory);
         (ahead, BANK_QUEUES)
     }
 
@@ -433,11 +449,11 @@ mod tests {
                     pools.adoptions += 1;
                 }
             });
-            ahead.tend(PERIOD * round, 7, &mut pools, &mut memory.shared());
+            tend(&mut ahead, PERIOD * round, &mut pools, &mut memory);
             assert_eq!(pools.ahead.len(), SB_CHOICES as usize, "round {round}");
         }
         for round in 5..=6 {
-            ahead.tend(PERIOD * round, 7, &mut pools, &mut memory.shared());
+            tend(&mut ahead, PERIOD * round, &mut pools, &mut memory);
         }
         assert_eq!((pools.ahead.len(), memory.take(queue)), (0, None), "nothing in a period");
     }
@@ -449,12 +465,22 @@ mod tests {
         assert_eq!(memory.queues[queue].low, 2);
         let taken = std::iter::repeat_with(|| {
             let taken = memory.take(queue);
-            ahead.tend(Duration::ZERO, 7, &mut pools, &mut memory.shared());
+            tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
             taken.expect("it is filled in time")
         });
         let taken: Vec<u32> = taken.take(1000).collect();
         assert_eq!(taken, (1..=1000).collect::<Vec<_>>());
         assert_eq!(pools.used.len(), 1000);
+    }
+
+    #[test]
+    fn requests_at_the_end_of_a_period_come_next_in_turn() {
+        let (mut pools, mut memory) = (Counting::default(), Memory::new());
+        let (mut ahead, queue) = in_use(&mut pools, &mut memory);
+        assert_eq!(memory.take(queue), Some(1));
+        ahead.begin_period(PERIOD, 8, &mut pools, &mut memory.shared());
+        assert_eq!((memory.take(queue), memory.queues[queue].until), (None, 8));
+        assert_eq!(pools.choose_ahead(0, 1, PERIOD), [NodeId(2)]);
     }
 
     #[test]
@@ -466,7 +492,7 @@ mod tests {
         ahead.withdraw(&mut pools, &mut memory.shared());
         assert_eq!((&pools.used[..], pools.ahead.len()), (&[1, 2][..], 0));
         assert_eq!(memory.take(queue), None);
-        ahead.tend(Duration::ZERO, 7, &mut pools, &mut memory.shared());
+        tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
         let after = Counts::from_number(memory.queues[queue].counts);
         assert_eq!(after.taken, before.made, "a program that has read the old counts finds others");
         assert_eq!(memory.take(queue), Some(3));
@@ -485,7 +511,7 @@ mod tests {
         let (mut ahead, queue) = in_use(&mut pools, &mut memory);
         assert_eq!(memory.take(queue), Some(1));
         (pools.waiting, pools.refuses) = (true, true);
-        ahead.tend(Duration::ZERO, 7, &mut pools, &mut memory.shared());
+        tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
         assert_eq!((&pools.used[..], pools.ahead.len(), memory.take(queue)), (&[1][..], 0, None));
     }
 
@@ -496,7 +522,7 @@ mod tests {
         let few = GroupAhead { most: 16, ..group(0, 0, 100) };
         ahead.set_up((0, PERIOD), (1, &[few]), &pools, &mut memory.shared());
         pools.adoptions += 1000;
-        ahead.tend(Duration::ZERO, 7, &mut pools, &mut memory.shared());
+        tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
         assert_eq!(pools.ahead.len(), 16);
     }
 
@@ -507,7 +533,7 @@ mod tests {
         let groups = [group(0, 0, 100), group(1, 0, 101)];
         ahead.set_up((0, PERIOD), (1, &groups), &pools, &mut memory.shared());
         pools.adoptions += 1;
-        ahead.tend(Duration::ZERO, 7, &mut pools, &mut memory.shared());
+        tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
         assert_eq!(pools.noted, [7, SB_EXPRESS_NODES + 7]);
     }
 }

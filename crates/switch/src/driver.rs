@@ -260,7 +260,7 @@ impl<'a> Driver<'a> {
             _ => {
                 let (program, now) = (self.program(), self.now());
                 if self.ahead.is_over(now) {
-                    self.tend_ahead(program, now);
+                    self.begin_ahead(program, now);
                 }
                 let at = Moment { now, map: &|flow| program.flow(flow) };
                 self.dispatcher.on_record(at, &record, packet);
@@ -341,7 +341,8 @@ impl<'a> Driver<'a> {
             self.withdraw_ahead(program, now);
             self.take_back(program);
         }
-        self.tend_ahead(program, now);
+        self.begin_ahead(program, now);
+        self.with_ahead(program, now, |ahead, policies, shared| ahead.fill(now, policies, shared));
         if self.sweep.is_some_and(|sweep| now >= sweep) {
             self.take_back(program);
         }
@@ -411,11 +412,13 @@ impl<'a> Driver<'a> {
         program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool, now)));
     }
 
-    /// Has the policies choose ahead.
-    fn tend_ahead(&mut self, program: &Program, now: Duration) {
+    /// Begins a period of choices made ahead if the last one is over.
+    fn begin_ahead(&mut self, program: &Program, now: Duration) {
         // Both clocks are CLOCK_MONOTONIC.
         let ends = (self.booted + now + self.cluster.reports.interval).as_nanos() as u64;
-        self.with_ahead(program, now, |ahead, policies, shared| ahead.tend(now, ends, policies, shared));
+        self.with_ahead(program, now, |ahead, policies, shared| {
+            ahead.begin_period(now, ends, policies, shared)
+        });
     }
 
     /// Withdraws what the policies have chosen ahead.
