@@ -84,6 +84,14 @@ static long hash_step(__u32 index, struct hash_walk *w)
         return w->at >= w->end;
 }
 
+/* Adds a packet's bytes from `at` to `end`. A global function: the verifier checks it once, not once for each call. */
+__noinline int hash(struct __sk_buff *skb, struct sb_fingerprint *of, __u32 at, __u32 end)
+{
+        struct hash_walk walk = {.skb = skb, .of = of, .at = at, .end = end};
+
+        return of ? bpf_loop((end - at) / SB_PIECE + 1, hash_step, &walk, 0) : 0;
+}
+
 /* The fingerprint of all bytes so far. */
 static __always_inline __u64 finish(const struct sb_fingerprint *of)
 {
@@ -148,7 +156,6 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
                                   const struct data_place *data, __u32 from)
 {
         struct sb_fingerprint *of;
-        struct hash_walk walk;
 
         if (!flow || !key || !data)
                 return 0;
@@ -158,11 +165,7 @@ static __noinline int fingerprint(struct __sk_buff *skb, struct sb_owned *flow, 
                 flow->insure &= ~SB_INSURE_FINGERPRINTED;
                 return 0;
         }
-        walk.skb = skb;
-        walk.of = of;
-        walk.at = data->start + from;
-        walk.end = data->start + data->len;
-        bpf_loop((data->len - from) / SB_PIECE + 1, hash_step, &walk, 0);
+        hash(skb, of, data->start + from, data->start + data->len);
         of->end = data->seq + data->len;
         return tell_fingerprint(skb, key, of);
 }

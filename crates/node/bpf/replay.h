@@ -65,28 +65,30 @@ static __always_inline int is_replayed(const struct socket_facts *listener)
         return listener->mptcp;
 }
 
-/* Reads `len` bytes of TCP options at offset `at`. Less than zero if there are none, or more than a header can have. */
-static __always_inline int read_tcp_options(struct __sk_buff *skb, __u32 at, __u32 len,
-                                            struct sb_option_walk *walk)
+/* Reads `len` bytes of TCP options at offset `at`. NULL if there are none, or more than a header can have. */
+static __always_inline const struct sb_tcp_options *read_tcp_options(struct __sk_buff *skb, __u32 at,
+                                                                     __u32 len)
 {
-        if (sb_load_some(skb, at, walk->space.bytes, len, SB_TCPOPT_SPACE))
-                return -1;
+        struct sb_option_walk *walk = sb_new_option_walk();
+
+        if (!walk || sb_load_some(skb, at, walk->space.bytes, len, SB_TCPOPT_SPACE))
+                return NULL;
         walk->len = len;
         sb_parse_tcp_options(walk);
-        return 0;
+        return &walk->found;
 }
 
 /* Reads the timestamps of the client's packet, from which the kernel goes on. */
 static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_option_walk walk = {};
         __u32 len = (__u32)h->tcp_len - sizeof(struct tcphdr);
         __u32 start = sizeof(struct ethhdr) + h->inner_len + sizeof(struct tcphdr);
+        const struct sb_tcp_options *options = read_tcp_options(skb, start, len);
 
-        if (read_tcp_options(skb, start, len, &walk))
+        if (!options)
                 return;
-        h->tsval = walk.found.tsval;
-        h->tsecr = walk.found.tsecr;
+        h->tsval = options->tsval;
+        h->tsecr = options->tsecr;
 }
 
 #define SYN_ACK     (SB_TCP_SYN | SB_TCP_ACK)
@@ -222,7 +224,7 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
                                  const struct tcp_numbers *numbers, __u32 ack)
 {
         struct syn_answer answer = {.seq = numbers->seq};
-        struct sb_option_walk walk = {};
+        const struct sb_tcp_options *options;
         __u32 at = numbers->tcp + sizeof(struct tcphdr), len = numbers->start - at;
 
         if (flow->state != SB_OWN_ADOPTING || ack != flow->asked)
@@ -234,10 +236,12 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
         if (len > SB_TCPOPT_SPACE)
                 return sb_lose();
         /* A server whose SYN-ACK has no options offers nothing. */
-        read_tcp_options(skb, at, len, &walk);
-        answer.tsval = walk.found.tsval;
-        answer.wscale = walk.found.seen & SB_SYN_WSCALE ? walk.found.wscale : 0;
-        answer.timestamps = !!(walk.found.seen & SB_SYN_TSTAMP);
+        options = read_tcp_options(skb, at, len);
+        if (options) {
+                answer.tsval = options->tsval;
+                answer.wscale = options->seen & SB_SYN_WSCALE ? options->wscale : 0;
+                answer.timestamps = !!(options->seen & SB_SYN_TSTAMP);
+        }
         learn(flow, &answer);
         return sb_lose();
 }

@@ -38,19 +38,6 @@ struct {
         __type(value, __u64);
 } express_by_service SEC(".maps");
 
-/* A head behind its record for the access log. `bytes` is a power of two that holds the longest head. */
-struct head_copy {
-        struct sb_express_request request;
-        __u8 bytes[1024];
-};
-
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct head_copy);
-} head_copies SEC(".maps");
-
 #define EXPRESS_STEP 16
 
 struct express_walk {
@@ -62,14 +49,29 @@ struct express_walk {
         __u16 persistence; /* SB_EXPRESS_KEEP_ALIVE, SB_EXPRESS_LAST, or both */
 };
 
-static long express_step(__u32 index, struct express_walk *walk)
-{
-        __u32 zero = 0, at = walk->at, len = walk->len;
-        struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
-        __u32 next = walk->next;
+/*
+ * A head behind its record for the access log. `bytes` is a power of two that holds the longest head. The walk is not
+ * on the stack, where the verifier would follow the values of each of its steps.
+ */
+struct head_copy {
+        struct sb_express_request request;
+        __u8 bytes[1024];
+        struct express_walk walk;
+};
 
-        if (!head)
-                return 1;
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct head_copy);
+} head_copies SEC(".maps");
+
+static long express_step(__u32 index, struct head_copy **place)
+{
+        struct head_copy *head = *place;
+        struct express_walk *walk = &head->walk;
+        __u32 at = walk->at, len = walk->len, next = walk->next;
+
 #pragma unroll
         for (int i = 0; i < EXPRESS_STEP; i++) {
                 __u32 state = next & SB_EXPRESS_STATE;
@@ -112,28 +114,30 @@ static long express_step(__u32 index, struct express_walk *walk)
  */
 static __noinline int read_plain(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip)
 {
-        struct express_walk walk = {.len = p->payload, .next = vip->start};
         __u32 zero = 0, len = p->payload, pool;
         struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
+        struct express_walk *walk;
 
         if (!head || vip->start == 0)
                 return PLAIN_NOT;
         if (sb_xdp_load_some(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len,
                              SB_EXPRESS_HEAD_MAX))
                 return PLAIN_NOT;
-        bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &walk, 0);
-        if ((walk.next & SB_EXPRESS_EVENT) != SB_EXPRESS_ACCEPT || walk.at != walk.len)
+        walk = &head->walk;
+        *walk = (struct express_walk){.len = len, .next = vip->start};
+        bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &head, 0);
+        if ((walk->next & SB_EXPRESS_EVENT) != SB_EXPRESS_ACCEPT || walk->at != walk->len)
                 return PLAIN_NOT;
         /* HTTP/1.0 with `keep-alive`, or `close` beside it. */
-        if (walk.persistence == (SB_EXPRESS_KEEP_ALIVE | SB_EXPRESS_LAST))
+        if (walk->persistence == (SB_EXPRESS_KEEP_ALIVE | SB_EXPRESS_LAST))
                 return PLAIN_NOT;
-        pool = vip->verdicts + (__u32)walk.path_class * vip->hosts + walk.host_class;
+        pool = vip->verdicts + (__u32)walk->path_class * vip->hosts + walk->host_class;
         pool = verdicts[pool & (SB_EXPRESS_VERDICTS - 1)];
         if (pool >= SB_EXPRESS_POOLS / 2)
                 return PLAIN_NOT;
         if (head->bytes[0] == 'H')
                 pool |= PLAIN_HEAD;
-        if (walk.persistence == SB_EXPRESS_LAST)
+        if (walk->persistence == SB_EXPRESS_LAST)
                 pool |= PLAIN_LAST;
         return pool;
 }

@@ -156,8 +156,8 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
         __be32 *words = sb_at(data, p->start + p->l3_len + sizeof(struct tcphdr));
-        struct sb_option_walk walk = {};
         __u32 len = (__u32)p->tcp_len - sizeof(struct tcphdr);
+        struct sb_option_walk *walk;
 
         __builtin_memset(out, 0, sizeof(*out));
         if (len == 12 && (void *)(words + 3) <= end && words[0] == SB_TCPOPT_TSTAMP_ALIGNED) {
@@ -166,12 +166,13 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
                 out->seen = SB_SYN_TSTAMP;
                 return;
         }
-        if (sb_xdp_load_some(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk.space.bytes, len,
-                             SB_TCPOPT_SPACE))
+        walk = sb_new_option_walk();
+        if (!walk || sb_xdp_load_some(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk->space.bytes,
+                                      len, SB_TCPOPT_SPACE))
                 return;
-        walk.len = len;
-        sb_parse_tcp_options(&walk);
-        *out = walk.found;
+        walk->len = len;
+        sb_parse_tcp_options(walk);
+        *out = walk->found;
 }
 
 #endif

@@ -304,8 +304,9 @@ static __always_inline __u32 sb_be32_at(const __u8 *bytes)
         return (__u32)bytes[0] << 24 | (__u32)bytes[1] << 16 | (__u32)bytes[2] << 8 | bytes[3];
 }
 
-static long sb_next_tcp_option(__u32 index, struct sb_option_walk *walk)
+static long sb_next_tcp_option(__u32 index, struct sb_option_walk **place)
 {
+        struct sb_option_walk *walk = *place;
         const __u8 *bytes = walk->space.bytes;
         __u32 at = walk->at;
         __u8 kind, size;
@@ -344,7 +345,7 @@ static long sb_next_tcp_option(__u32 index, struct sb_option_walk *walk)
  */
 static __always_inline void sb_parse_tcp_options(struct sb_option_walk *walk)
 {
-        bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, walk, 0);
+        bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, &walk, 0);
 }
 
 /* The one entry of a per-CPU array, with `size` zeroes. NULL does not happen, but the verifier does not know that. */
@@ -356,6 +357,19 @@ static __always_inline void *sb_zeroed(void *map, const __u32 size)
         if (entry)
                 __builtin_memset(__builtin_assume_aligned(entry, 8), 0, size);
         return entry;
+}
+
+/* Not on the stack, where the verifier would follow the values of each step. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_option_walk);
+} option_walks SEC(".maps");
+
+static __always_inline struct sb_option_walk *sb_new_option_walk(void)
+{
+        return sb_zeroed(&option_walks, sizeof(struct sb_option_walk));
 }
 
 /*

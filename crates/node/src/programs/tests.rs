@@ -28,5 +28,6 @@ mod replay;
 mod resume;
 mod second;
 mod stalled;
+mod verifier;
 mod versions;
 mod wire;

@@ -24,6 +24,7 @@ mod probes;
 mod recycled;
 mod strangers;
 mod transmit;
+mod verifier;
 mod walker;
 
 use switchback_wire::packet::TcpView;
