@@ -242,8 +242,8 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
 }
 
 /* A packet of a flow in `waiting`, or of an unknown one. */
-static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
-                                      const struct sb_switch_settings *s)
+static __always_inline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
+                                           const struct sb_switch_settings *s)
 {
         struct sb_flow_entry *place, *entry = read_entry(&waiting, &p->flow, &place);
 
