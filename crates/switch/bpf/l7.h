@@ -59,6 +59,13 @@ static __always_inline void wake_l7_now(void)
                 wake_l7(ring);
 }
 
+/* Whether the L7 thread comes for it by itself. The record is in the ring before the program reads the clock. */
+static __always_inline int can_wait(const struct sb_option *option)
+{
+        return option && option->op == SB_OP_REPORT &&
+               bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
+}
+
 /*
  * Writes a record into the ring; 0 if that fails. `size` is constant so that the verifier knows the
  * reservation.
@@ -88,7 +95,8 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
                 return 0;
         }
         bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-        wake_l7(ring);
+        if (!can_wait(parts->option))
+                wake_l7(ring);
         return 1;
 }
 

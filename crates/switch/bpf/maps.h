@@ -185,6 +185,9 @@ struct {
 /* Set while the L7 thread polls the rings, or has been woken. The thread clears it before it sleeps. */
 __u32 l7_awake;
 
+/* Until this time (CLOCK_MONOTONIC, in nanoseconds) reports do not wake it: it will poll the rings then. */
+__u64 reports_wait;
+
 static __always_inline void count(__u32 counter)
 {
         sb_add_one(&counters, counter);

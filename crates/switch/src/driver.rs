@@ -1,6 +1,6 @@
 //! Runs the dispatcher: passes it records and the time, writes its output to maps and sockets.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::num::Wrapping;
 use std::os::fd::AsRawFd;
@@ -35,10 +35,11 @@ use crate::dispatch::seeking::PROBES;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::group::Group;
 use crate::ids::NodeIds;
-use crate::nexthop::{self, Route};
+use crate::nexthop::{Resolver, Route};
 use crate::observe::{Clock, Names, Observer, ObserverMessage};
 use crate::plan::{Conditions, LocalMachine, NodeId, Plan};
 use crate::program::{Program, Ways};
+use crate::reports::ReportWait;
 use crate::sender::Sender;
 use crate::switches::Switches;
 use crate::watch::Watch;
@@ -49,6 +50,8 @@ const NODES: usize = 1024;
 const TICK: Duration = Duration::from_secs(1);
 /// Interval of these lookups while a next hop is unresolved after the start.
 const IMPATIENT_TICK: Duration = Duration::from_millis(20);
+/// Number of machines whose routes are looked up before packets have their turn again.
+const RESOLVED_AT_ONCE: usize = 64;
 /// Interval of looking for dead nodes, and for idle flows while a node drains.
 const SWEEP: Duration = Duration::from_millis(100);
 /// Records after which output is sent although more records wait.
@@ -78,11 +81,14 @@ pub struct Driver<'a> {
     /// Answers `switchback test`; None before the start.
     responder: Option<Responder>,
     routes: HashMap<IpAddr, Route>,
+    /// Machines whose routes are still to be looked up in this tick, and their nodes.
+    unresolved: BTreeMap<IpAddr, Vec<(NodeId, NodeAddress)>>,
     /// How XDP sends, by the index of the interface.
     ways: HashMap<u32, Ways>,
     announcers: Vec<Announcer>,
     bank: usize,
     ahead: Ahead,
+    reports: ReportWait,
     batch: usize,
     started: Instant,
     /// CLOCK_MONOTONIC at `started`.
@@ -145,10 +151,12 @@ impl<'a> Driver<'a> {
             nudge_sockets,
             responder: None,
             routes: HashMap::new(),
+            unresolved: BTreeMap::new(),
             ways: HashMap::new(),
             announcers: Vec::new(),
             bank: 0,
             ahead: Ahead::new(cluster.reports.interval),
+            reports: ReportWait::default(),
             batch: 0,
             started,
             booted,
@@ -257,7 +265,10 @@ impl<'a> Driver<'a> {
             Some(sb_op::SB_OP_FACTS) => return self.on_facts(&record, packet),
             Some(sb_op::SB_OP_FLOWS) => self.on_flows(&record, packet),
             Some(sb_op::SB_OP_SWITCHES) => return self.on_switches(&record, packet),
-            _ => {
+            op => {
+                if op == Some(sb_op::SB_OP_REPORT) {
+                    self.reports.note();
+                }
                 let (program, now) = (self.program(), self.now());
                 if self.ahead.is_over(now) {
                     self.begin_ahead(program, now);
@@ -309,11 +320,15 @@ impl<'a> Driver<'a> {
 
     /// Time until the next deadline.
     pub fn timeout(&self) -> Duration {
+        if !self.unresolved.is_empty() {
+            return Duration::ZERO;
+        }
         let now = self.now();
         let tick = (self.ticked + self.tick).saturating_sub(now);
         let deadline = self.dispatcher.deadline().map_or(tick, |deadline| deadline.saturating_sub(now));
         let sweep = self.sweep.map_or(tick, |sweep| sweep.saturating_sub(now));
-        tick.min(deadline).min(sweep).min(self.leaves_in().unwrap_or(tick))
+        let reports = self.reports.ends(now).map_or(tick, |ends| ends - now);
+        tick.min(deadline).min(sweep).min(reports).min(self.leaves_in().unwrap_or(tick))
     }
 
     fn tick_length(&self) -> Duration {
@@ -341,19 +356,27 @@ impl<'a> Driver<'a> {
             self.withdraw_ahead(program, now);
             self.take_back(program);
         }
+        if let Some(until) = self.reports.begin(now, self.cluster.reports.interval) {
+            program.set_reports_wait((self.booted + until).as_nanos() as u64);
+        }
         self.begin_ahead(program, now);
         self.with_ahead(program, now, |ahead, policies, shared| ahead.fill(now, policies, shared));
         if self.sweep.is_some_and(|sweep| now >= sweep) {
             self.take_back(program);
         }
         self.flush();
+        if !self.unresolved.is_empty()
+            && let Err(error) = self.resolve_some(program)
+        {
+            log::error!("{error}");
+        }
         if now < self.ticked + self.tick {
             return;
         }
         self.ticked = now;
         events::log_all(&self.watch.look_at_drops(|counter| program.counter(counter)));
         events::log_all(&self.watch.compare(&self.cluster_view()));
-        let mut result = self.resolve(program);
+        let mut result = self.begin_resolving(program).and_then(|()| self.resolve_some(program));
         self.say_hello();
         self.flush();
         if self.keys.turn(since_1970()) {
@@ -520,57 +543,60 @@ impl<'a> Driver<'a> {
         Ok(vec![format!("node {name} {what}")])
     }
 
-    /// Looks how XDP can send on each interface, and tells the program; true if that has changed.
-    fn look_at_interfaces(&mut self, program: &Program) -> Result<bool> {
-        let mut has_changed = false;
+    /// Looks how XDP can send on each interface, and tells the program.
+    fn look_at_interfaces(&mut self, program: &Program) -> Result<()> {
         for attached in &program.attached {
             // An interface that is gone sends nothing.
             let ways = attached.ways().unwrap_or_default();
             if self.ways.insert(attached.ifindex, ways) != Some(ways) {
                 program.set_interface(attached.ifindex, attached.mac, ways)?;
-                has_changed = true;
             }
         }
-        Ok(has_changed)
+        Ok(())
     }
 
-    /// Looks up the route to every node and updates program and dispatcher.
+    /// Looks up the routes to all nodes and updates program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
-        let sends_otherwise = self.look_at_interfaces(program)?;
-        let current: Vec<(NodeAddress, NodeId)> =
-            self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
+        self.begin_resolving(program)?;
+        while !self.unresolved.is_empty() {
+            self.resolve_some(program)?;
+        }
+        Ok(())
+    }
+
+    fn begin_resolving(&mut self, program: &Program) -> Result<()> {
+        self.look_at_interfaces(program)?;
         let here = self.here_at();
-        let mut machines: Vec<IpAddr> = current.iter().map(|(address, _)| address.machine).collect();
-        machines.sort_unstable();
-        machines.dedup();
-        machines.retain(|machine| Some(*machine) != here);
-        let mut changed = HashSet::new();
-        for machine in machines {
-            let route = nexthop::route(&mut self.netlink, machine);
-            let route = route.doing(|| format!("ask for the route to {machine}"))?;
+        let mut local = Vec::new();
+        self.unresolved.clear();
+        for (address, id) in self.ids.all() {
+            if Some(address.machine) == here {
+                local.push((*id, *address));
+            } else {
+                self.unresolved.entry(address.machine).or_default().push((*id, *address));
+            }
+        }
+        local.into_iter().try_for_each(|(id, address)| self.set_here(program, id, address))
+    }
+
+    /// Looks up the routes to some of the machines that are left.
+    fn resolve_some(&mut self, program: &Program) -> Result<()> {
+        let mut resolver = Resolver::new(&mut self.netlink);
+        let mut nodes = Vec::new();
+        for _ in 0..RESOLVED_AT_ONCE {
+            let Some((machine, of_machine)) = self.unresolved.pop_first() else { break };
+            let route = resolver.route(machine).doing(|| format!("ask for the route to {machine}"))?;
             // Keeps the kernel's neighbour entry fresh, because packets forwarded by XDP do not use it.
             if let Some(socket) = self.nudge_sockets.get(&machine.is_ipv6()) {
                 let _ = socket.send_to(&[], (machine, SB_GENEVE_PORT as u16));
-            }
-            if self.routes.get(&machine).copied() != route {
-                changed.insert(machine);
             }
             match route {
                 Some(route) => self.routes.insert(machine, route),
                 None => self.routes.remove(&machine),
             };
+            nodes.extend(of_machine);
         }
-        for (address, id) in current {
-            if Some(address.machine) == here {
-                self.set_here(program, id, address)?;
-                continue;
-            }
-            let is_known = self.written_nodes.get(&id).is_some_and(|node| node.address == address.to_wire())
-                && !changed.contains(&address.machine)
-                && self.ticked != Duration::ZERO;
-            if is_known && !sends_otherwise {
-                continue;
-            }
+        for (id, address) in nodes {
             let route = self.routes.get(&address.machine).copied();
             let mut node = sb_node { address: address.to_wire(), ..Default::default() };
             if let Some(route) = route {
@@ -582,13 +608,17 @@ impl<'a> Driver<'a> {
             }
             node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
             node.clock = self.clock_of(id);
-            program.set_node(id, &node)?;
-            self.written_nodes.insert(id, node);
+            if self.written_nodes.get(&id) != Some(&node) {
+                program.set_node(id, &node)?;
+                self.written_nodes.insert(id, node);
+            }
             if let Some(planned) = self.dispatcher.plan().node_mut(id) {
                 planned.source = route.map(|route| route.source);
             }
         }
-        self.tick = self.tick_length();
+        if self.unresolved.is_empty() {
+            self.tick = self.tick_length();
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //!
 //! In a pool with sessions, the policy decides only about requests without one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::num::Wrapping;
 use std::time::Duration;
 
@@ -101,6 +101,8 @@ pub struct Group {
     share: u8,
     second_candidate: bool,
     members: Vec<GroupMember>,
+    /// Indices of the nodes in `members`.
+    places: HashMap<NodeId, usize>,
     /// Weights by the index of `members`.
     weights: Vec<u32>,
     balancer: Balancer,
@@ -165,6 +167,7 @@ impl Group {
             share: settings.queue_limit,
             second_candidate: settings.second_candidate,
             members: settings.nodes.iter().map(|&index| GroupMember::new(id(index))).collect(),
+            places: settings.nodes.iter().map(|&index| id(index)).zip(0..).collect(),
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
@@ -176,8 +179,8 @@ impl Group {
     /// Takes over the state of the same group in the previous configuration.
     pub fn inherit(&mut self, old: Group) {
         for member in &mut self.members {
-            if let Some(before) = old.members.iter().find(|before| before.node == member.node) {
-                member.clone_from(before);
+            if let Some(before) = old.places.get(&member.node) {
+                member.clone_from(&old.members[*before]);
             }
         }
         self.balancer.inherit(old.balancer);
@@ -208,7 +211,7 @@ impl Group {
         node: NodeId,
         state: impl Fn(NodeId) -> NodeState,
     ) -> Option<bool> {
-        let member = self.members.iter().position(|member| member.node == node);
+        let member = self.places.get(&node).copied();
         let own = state(node);
         let is_left = own.dead && !is_usable(&self.members, &self.weights, node, &state);
         match member {
@@ -441,7 +444,7 @@ impl Group {
     }
 
     fn member(&mut self, node: NodeId) -> Option<&mut GroupMember> {
-        self.members.iter_mut().find(|member| member.node == node)
+        self.places.get(&node).map(|&index| &mut self.members[index])
     }
 
     /// Counts a request on a flow that the node has.

@@ -20,6 +20,7 @@ mod ids;
 mod key;
 mod nexthop;
 mod program;
+mod reports;
 mod sender;
 mod sessions;
 mod sizes;

@@ -3,6 +3,7 @@
 //! The alternative in XDP, `bpf_fib_lookup()`, needs IP forwarding enabled on the interface and costs time for every
 //! packet; see `docs/decisions/0001`.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,8 +38,47 @@ pub struct Route {
     pub macs: Option<([u8; 6], [u8; 6])>,
 }
 
-/// The kernel's route to an address; None if there is none.
-pub fn route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<Route>> {
+/// Looks up routes to many addresses; asks for each interface's hardware address once.
+pub struct Resolver<'a> {
+    socket: &'a mut Socket,
+    macs: HashMap<u32, Option<[u8; 6]>>,
+}
+
+impl<'a> Resolver<'a> {
+    /// Asks through this socket.
+    pub fn new(socket: &'a mut Socket) -> Self {
+        Resolver { socket, macs: HashMap::new() }
+    }
+
+    /// The kernel's route to an address; None if there is none.
+    pub fn route(&mut self, to: IpAddr) -> io::Result<Option<Route>> {
+        let Some(FoundRoute { source, ifindex, next_hop }) = find_route(self.socket, to)? else {
+            return Ok(None);
+        };
+        let macs = match neighbour(self.socket, ifindex, next_hop)? {
+            Some(theirs) => self.mac(ifindex)?.map(|ours| (theirs, ours)),
+            None => None,
+        };
+        Ok(Some(Route { source, ifindex, macs }))
+    }
+
+    fn mac(&mut self, ifindex: u32) -> io::Result<Option<[u8; 6]>> {
+        if let Some(mac) = self.macs.get(&ifindex) {
+            return Ok(*mac);
+        }
+        let mac = mac_of(self.socket, ifindex)?;
+        self.macs.insert(ifindex, mac);
+        Ok(mac)
+    }
+}
+
+struct FoundRoute {
+    source: IpAddr,
+    ifindex: u32,
+    next_hop: IpAddr,
+}
+
+fn find_route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<FoundRoute>> {
     let (family, dst) = encode(to);
     let mut message = [0; FIXED_LEN];
     message[0] = family;
@@ -58,11 +98,7 @@ pub fn route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<Route>> {
     let gateway = attributes.find(RTA_GATEWAY).and_then(|gateway| decode(gateway.value));
     // struct rtvia: a family, then the address.
     let via = attributes.find(RTA_VIA).and_then(|via| decode(via.value.get(2..)?));
-    let macs = match neighbour(socket, ifindex, gateway.or(via).unwrap_or(to))? {
-        Some(theirs) => mac_of(socket, ifindex)?.map(|ours| (theirs, ours)),
-        None => None,
-    };
-    Ok(Some(Route { source, ifindex, macs }))
+    Ok(Some(FoundRoute { source, ifindex, next_hop: gateway.or(via).unwrap_or(to) }))
 }
 
 /// Hardware address of an interface, if it is an Ethernet address.

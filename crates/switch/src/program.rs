@@ -358,6 +358,13 @@ impl Program {
         unsafe { std::ptr::read_volatile(&raw const memory.l7_awake) != 0 }
     }
 
+    /// Until this time by CLOCK_MONOTONIC, in nanoseconds, reports do not wake the L7 thread.
+    pub fn set_reports_wait(&self, until: u64) {
+        let memory = &mut **self.memory.borrow_mut();
+        // SAFETY: the reference is valid, and the program reads the word at any time.
+        unsafe { std::ptr::write_volatile(&raw mut memory.reports_wait, until) };
+    }
+
     /// Starts recording the requests that the program forwards itself; the returned rings wake up nobody.
     pub fn observe(&self) -> Result<Vec<MapHandle>> {
         let clone = |ring| MapHandle::try_from(ring).doing(|| "open a ring once more");

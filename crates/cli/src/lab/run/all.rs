@@ -104,6 +104,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::Resume::default()),
         entry(experiment::ResumeCost),
         entry(experiment::AdoptionCost),
+        entry(experiment::ReportCost),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
         entry(experiment::TlsProxies),

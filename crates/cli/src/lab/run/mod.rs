@@ -153,6 +153,13 @@ experiments! {
     /// measurement. Needs root, nginx and wrk.
     AdoptionCost {}
 
+    /// Measure what the reports of a thousand nodes cost the switch
+    ///
+    /// One host sends the reports that so many nodes would send, every 50 ms each, while there are no requests. Prints a Markdown
+    /// table; the output directory gets report-cost.md, with facts about the machine, and report-cost.csv with every single
+    /// measurement. Needs root.
+    ReportCost {}
+
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
     /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small

@@ -369,3 +369,19 @@ fn switch_packets_go_to_the_local_node() {
         assert_eq!((outcome.verdict, outcome.records.len()), (Verdict::Drop, 1));
     }
 }
+
+#[test]
+fn reports_wait_for_a_thread_that_will_come() {
+    let bench = Bench::new();
+    let [flow, _] = flows();
+    let (past, future) = (0, u64::MAX);
+    for (op, until, wakes) in
+        [(SB_OP_REPORT, past, true), (SB_OP_REPORT, future, false), (SB_OP_RELEASED, future, true)]
+    {
+        bench.program.set_reports_wait(until);
+        bench.program.set_awake(false);
+        let frame = node_frame(&bench, V4, &Bench::sign(), op, &flow, &inner(&flow)).frame;
+        assert_eq!(bench.send(&frame).records.len(), 1, "{op:?}");
+        assert_eq!(bench.program.is_awake(), wakes, "{op:?} until {until}");
+    }
+}
