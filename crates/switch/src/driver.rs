@@ -365,10 +365,11 @@ impl<'a> Driver<'a> {
             self.take_back(program);
         }
         self.flush();
-        if !self.unresolved.is_empty()
-            && let Err(error) = self.resolve_some(program)
-        {
-            log::error!("{error}");
+        if !self.unresolved.is_empty() {
+            if let Err(error) = self.resolve_some(program) {
+                log::error!("{error}");
+            }
+            return;
         }
         if now < self.ticked + self.tick {
             return;
