@@ -27,10 +27,10 @@ QUICK := --profile demo --no-default-features --package switchback-cli
 NEEDS_build := cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
 NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
-NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 debian-archive-keyring
+NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 h2load:nghttp2-client openssl:openssl debian-archive-keyring
 NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format libclang-dev \
 	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
-	ping:iputils-ping tcpdump:tcpdump openssl:openssl sslscan:sslscan fonts-dejavu-core \
+	ping:iputils-ping tcpdump:tcpdump sslscan:sslscan fonts-dejavu-core \
 	go:golang-go node:nodejs node-undici chromium:chromium \
 	python3-requests python3-httpx python3-websockets python3-pip gunicorn python3-waitress python3-hypercorn \
 	javac:default-jdk-headless libtomcat10-java libjetty9-java libservlet-api-java \

@@ -234,7 +234,7 @@ fn every_system_that_ends_tls_answers() {
     let table = short_form_with(&["tls-proxies"], &TEXTS);
     let handshakes =
         ["full handshake, TLS 1.3", "full handshake, TLS 1.2", "resumed, TLS 1.3", "resumed, TLS 1.2"];
-    for workload in handshakes.into_iter().chain(["1 MiB, keep-alive"]) {
+    for workload in handshakes.into_iter().chain(["100 B, HTTP/2", "1 MiB, keep-alive"]) {
         let [haproxy, nginx, switchback] =
             ["HAProxy", "nginx", "Switchback"].map(|system| cells(&table, &[workload, system]));
         assert!(number(haproxy[2]) > 0.0 && number(nginx[2]) > 0.0 && number(switchback[2]) > 0.0, "{table}");

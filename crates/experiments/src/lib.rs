@@ -14,6 +14,7 @@ mod dwsr;
 mod far_clients;
 #[cfg(test)]
 mod fixtures;
+mod h2load;
 mod log_cost;
 mod machine;
 mod mini_cluster;

@@ -13,8 +13,9 @@ use super::system::{MOVED, READY, System};
 
 /// Worker threads or processes of each.
 const WORKERS: usize = 2;
-/// Idle connections to the nodes that each worker of nginx keeps.
-const NGINX_IDLE: usize = 64;
+/// Idle connections to the nodes that each worker of nginx keeps: more than any load has requests at a time. With fewer it
+/// would make new ones all the time.
+const NGINX_IDLE: usize = 512;
 
 /// Address of a proxy, and the servers behind it.
 struct Front {
@@ -99,7 +100,8 @@ fn haproxy_configuration(fronts: &[Front]) -> String {
     let part = |front: &Front| {
         let (name, listen) = (front.name(), front.listen);
         let servers = front.lines(|number, node| format!("    server node{number} {node}"));
-        let tls = front.certificate.iter().map(|path| format!(" ssl crt {}", path.display()));
+        let tls =
+            front.certificate.iter().map(|path| format!(" ssl crt {} alpn h2,http/1.1", path.display()));
         let tls: String = tls.collect();
         format!(
             "listen {name}\n    bind {listen}{tls}\n    balance roundrobin\n    http-request redirect location /small code 301 if {{ path {MOVED} }}\n{servers}"
@@ -140,7 +142,7 @@ fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
                 format!("ssl_certificate {path}"),
                 format!("ssl_certificate_key {path}"),
             ];
-            (" ssl", lines.map(|line| format!("        {line};\n")).concat())
+            (" ssl http2", lines.map(|line| format!("        {line};\n")).concat())
         });
         let files = if front.has_files { "" } else { "\n            proxy_max_temp_file_size 0;" };
         format!(

@@ -2,7 +2,7 @@
 //!
 //! All have the same servers, certificate (ECDSA, P-256) and clients: keys by X25519, AES-128-GCM, tickets. All run on
 //! one lab from beginning to end and take turns. A proxy does the work of TLS on the balancer's host, Switchback on the
-//! nodes; so the CPU time of both is counted.
+//! nodes; so the CPU time of both is counted. The clients of HTTP/2 are h2load's, with the same keys and ciphers.
 
 mod report;
 mod sample;
@@ -10,14 +10,14 @@ mod sample;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sample::{LARGE_PATH, SMALL_PATH, SYSTEMS};
+use sample::{LARGE_PATH, SMALL_PATH, SYSTEMS, Unit};
 pub use sample::{Sample, WORKLOADS, Workload};
-use switchback_lab::{Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
+use switchback_lab::{Host, Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
 
 use super::cpu::{CpuMeter, CpuTimes};
 use super::systems::{self, System};
-use super::tls_load::{self, BOTH, Certificate, Client, KeyKind, closed};
-use super::{Experiment, Options, Progress, in_turn};
+use super::tls_load::{self, BOTH, Certificate, Client, Document, KeyKind, NAME, Requests, closed};
+use super::{Experiment, Options, Progress, h2load, in_turn};
 
 const NODES: usize = 2;
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -25,6 +25,9 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const NODE_OPTIONS: &str = "tcp_nopush on;";
 /// Port of Switchback's service.
 const PORT: u16 = 443;
+/// Number of concurrent streams of a connection with HTTP/2, which all systems allow.
+const STREAMS: u32 = 100;
+
 /// Switchback beside HAProxy and nginx, over TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsProxies;
@@ -34,7 +37,8 @@ impl Experiment for TlsProxies {
     const NAME: &'static str = "tls-proxies";
     const SECONDS: u32 = 4;
     const REPETITIONS: u32 = 5;
-    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("haproxy", "-v"), ("nginx", "-v")];
+    const PROGRAMS: &'static [(&'static str, &'static str)] =
+        &[("haproxy", "-v"), ("nginx", "-v"), ("h2load", "--version")];
     const PLOTTED: bool = false;
 
     fn nodes(&self) -> usize {
@@ -130,13 +134,39 @@ impl<'a> Cluster<'a> {
         text: &[u8],
         limit: Duration,
     ) -> Result<closed::Done> {
-        closed::run(self.lab.client(0), running.address, text, clients, || workload.requests(), limit)
+        let client = self.lab.client(0);
+        let document = |path: &str, len| Document { path: path.to_owned(), len };
+        let requests = match workload.unit {
+            Unit::Handshake => Requests::Each(vec![document(SMALL_PATH, SMALL)]),
+            Unit::Request => return load_http2(client, running.address, workload.clients, limit),
+            Unit::Megabyte => Requests::ForEver(document(LARGE_PATH, ONE_MIB)),
+        };
+        closed::run(client, running.address, text, clients, || requests.clone(), limit)
     }
 
     /// CPU times of the host between client and nodes, and of the nodes.
     fn cpu_times(&self, running: &Running) -> Result<(CpuTimes, CpuTimes)> {
         Ok((running.meter.read()?, self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?))
     }
+}
+
+fn load_http2(
+    client: &Host,
+    server: SocketAddr,
+    connections: u32,
+    duration: Duration,
+) -> Result<closed::Done> {
+    let url = format!("https://{NAME}{SMALL_PATH}");
+    let load = h2load::Load { server, url: &url, len: SMALL, connections, streams: STREAMS, duration };
+    let responses = load.run(client)?;
+    Ok(closed::Done {
+        handshakes: connections.into(),
+        responses,
+        bytes: responses * SMALL as u64,
+        conversations: connections.into(),
+        lasted: duration,
+        ..closed::Done::default()
+    })
 }
 
 /// The address of the server behind an agent.

@@ -1,10 +1,8 @@
 //! The workloads, and one load, measured.
 
-use switchback_lab::{ONE_MIB, SMALL};
-
 use crate::cpu::CpuTimes;
 use crate::systems::System;
-use crate::tls_load::{Document, Requests, Version, closed};
+use crate::tls_load::{Version, closed};
 
 /// The measured systems, in the order of the tables.
 pub(super) const SYSTEMS: [System; 3] = [System::Haproxy, System::Nginx, System::Switchback];
@@ -18,6 +16,8 @@ pub(super) const LARGE_PATH: &str = "/tls-large";
 pub enum Unit {
     /// Handshakes, each with one request and a response of 100 bytes.
     Handshake,
+    /// Requests with a response of 100 bytes, over HTTP/2.
+    Request,
     /// 10^6 bytes of responses.
     Megabyte,
 }
@@ -31,16 +31,23 @@ pub struct Workload {
     /// Whether clients have earlier sessions.
     pub(super) returns: bool,
     pub(super) unit: Unit,
-    /// Number of concurrent conversations.
-    pub(super) clients: usize,
+    /// Number of concurrent conversations, or of connections with HTTP/2.
+    pub(super) clients: u32,
 }
 
 /// All workloads, in the order of the tables.
-pub const WORKLOADS: [Workload; 5] = [
+pub const WORKLOADS: [Workload; 6] = [
     workload("full handshake, TLS 1.3", Version::Tls13, false),
     workload("full handshake, TLS 1.2", Version::Tls12, false),
     workload("resumed, TLS 1.3", Version::Tls13, true),
     workload("resumed, TLS 1.2", Version::Tls12, true),
+    Workload {
+        name: "100 B, HTTP/2",
+        version: Version::Tls13,
+        returns: false,
+        unit: Unit::Request,
+        clients: 4,
+    },
     Workload {
         name: "1 MiB, keep-alive",
         version: Version::Tls13,
@@ -52,16 +59,6 @@ pub const WORKLOADS: [Workload; 5] = [
 
 const fn workload(name: &'static str, version: Version, returns: bool) -> Workload {
     Workload { name, version, returns, unit: Unit::Handshake, clients: 32 }
-}
-
-impl Workload {
-    /// The requests of each conversation.
-    pub(super) fn requests(self) -> Requests {
-        match self.unit {
-            Unit::Handshake => Requests::Each(vec![Document { path: SMALL_PATH.to_owned(), len: SMALL }]),
-            Unit::Megabyte => Requests::ForEver(Document { path: LARGE_PATH.to_owned(), len: ONE_MIB }),
-        }
-    }
 }
 
 /// One load, measured.
@@ -86,6 +83,7 @@ impl Sample {
     pub(super) fn units(&self) -> f64 {
         match self.workload.unit {
             Unit::Handshake => self.done.handshakes as f64,
+            Unit::Request => self.done.responses as f64,
             Unit::Megabyte => self.done.bytes as f64 / 1e6,
         }
     }

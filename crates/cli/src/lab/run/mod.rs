@@ -176,9 +176,10 @@ experiments! {
 
     /// Compare Switchback, whose nodes end TLS, with HAProxy and nginx that end it in front of the same servers
     ///
-    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what is between
-    /// client and nodes, and of the nodes. Prints a Markdown table; the output directory gets tls-proxies.md, with facts about
-    /// the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy and nginx.
+    /// Full and resumed handshakes with TLS 1.3 and 1.2, small responses over HTTP/2, and responses of 1 MiB on kept connections;
+    /// CPU time of what is between client and nodes, and of the nodes. Prints a Markdown table; the output directory gets
+    /// tls-proxies.md, with facts about the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy,
+    /// nginx, h2load and openssl.
     TlsProxies {}
 
     /// Measure how many data servers one connection server can serve
