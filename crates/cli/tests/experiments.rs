@@ -127,12 +127,18 @@ fn proxies_of_another_release_are_systems_of_their_own_and_ratios_are_compared()
         assert_eq!(others.count(), 1, "{systems:?}");
     }
     assert!(lines.iter().all(|cells| number(&cells[3]) > 0.0), "a load without requests: {csv}");
-    let (_, comparison) = text.split_once(&format!("Compared with {committed}:\n")).expect("a comparison");
     for workload in ["100 B, keep-alive", "1 MiB, new connection"] {
-        let cells = cells(comparison, &[workload]);
-        let [earlier, now] = [number(cells[1]), number(cells[2])];
-        assert!(earlier > 0.0 && now > 0.0, "{comparison}");
+        for ratio in ["requests/s ÷ HAProxy's", "CPU ÷ HAProxy's"] {
+            assert_compared(&text, committed, &[workload, ratio]);
+        }
     }
+}
+
+/// Fails if the ratio in the line of the comparison that begins with these is not there for both runs.
+fn assert_compared(text: &str, earlier: &str, line: &[&str]) {
+    let (_, comparison) = text.split_once(&format!("Compared with {earlier}:\n")).expect("a comparison");
+    let cells = cells(comparison, line);
+    assert!(number(cells[2]) > 0.0 && number(cells[3]) > 0.0, "{comparison}");
 }
 
 /// What a proxy passes on cannot be more than its link carries, which is half of what the nodes' links do; a load of a second

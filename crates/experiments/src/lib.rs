@@ -9,6 +9,7 @@ mod adoption_cost;
 mod bpf_time;
 mod by_lot;
 mod calibrate;
+mod comparison;
 mod cpu;
 mod dwsr;
 mod far_clients;

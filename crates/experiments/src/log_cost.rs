@@ -4,17 +4,35 @@
 //! observer and the node's agent for the log. The log goes to a file, and the metrics are scraped once a second. Each
 //! load has a switch of its own, because an admin address is effective only from the start.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use switchback_lab::{Lab, Process, Result, ServerOptions};
 
+use super::comparison::{Basis, Good, Measure, Repetitions};
 use super::cpu::{CpuMeter, CpuTimes};
 use super::report::{Report, header, micros, repeated, row, shown, with_extremes};
 use super::statistics::Spread;
 use super::systems::{self, Service};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
+
+/// What runs are compared by.
+pub(super) const BASIS: Basis = Basis {
+    experiment: LogCost::NAME,
+    workload: "load",
+    system: "observed",
+    systems: ["true", "false"],
+    repetitions: Repetitions::RoundByRound,
+    measures: &[
+        Measure { column: "requests_per_s", ratio: "requests/s with log ÷ without", good: Good::High },
+        Measure {
+            column: "switch_us_per_request",
+            ratio: "switch's CPU with log ÷ without",
+            good: Good::Low,
+        },
+    ],
+};
 
 const NODES: usize = 1;
 const CONNECTIONS: u32 = 32;
@@ -37,7 +55,7 @@ impl Work {
     /// All values, in the order of the table.
     pub const ALL: [Work; 3] = [Work::Small, Work::New, Work::Large];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Work::Small => "100 B, keep-alive",
             Work::New => "100 B, new connections",
@@ -65,12 +83,22 @@ pub struct Sample {
     pub switch: CpuTimes,
 }
 
+impl Sample {
+    /// CPU time of the switch per request, in microseconds; None without a request.
+    fn switch_us_per_request(&self) -> Option<f64> {
+        self.load.per_request(micros(self.switch.total()))
+    }
+}
+
 /// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// The same loads with access log and metrics, and without.
-#[derive(Clone, Copy, Debug)]
-pub struct LogCost;
+#[derive(Clone, Debug, Default)]
+pub struct LogCost {
+    /// The CSV file of an earlier run, with whose ratios those of this one are compared.
+    pub compare: Option<PathBuf>,
+}
 
 impl Experiment for LogCost {
     type Sample = Sample;
@@ -84,6 +112,14 @@ impl Experiment for LogCost {
 
     fn nodes(&self) -> usize {
         NODES
+    }
+
+    fn check(&self) -> Result<()> {
+        BASIS.check(self.compare.as_deref())
+    }
+
+    fn comparison(&self, results: &Results) -> Result<String> {
+        BASIS.compare(self.compare.as_deref(), &results.csv())
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
@@ -171,15 +207,17 @@ const COLUMNS: [(&str, bool); 6] = [
 
 impl Report for Results {
     type Sample = Sample;
-    const CSV_TITLES: &'static str =
-        "repetition,load,observed,requests,requests_per_s,errors,switch_process_us,switch_receive_us";
+    const CSV_TITLES: &'static str = "repetition,load,observed,requests,requests_per_s,errors,\
+        switch_process_us,switch_receive_us,switch_us_per_request";
 
     fn csv_cells(sample: &Sample) -> Vec<String> {
         let Sample { repetition, work, observed, load, switch } = sample;
+        let each = sample.switch_us_per_request();
         let mut cells = vec![repetition.to_string(), format!("\"{}\"", work.name()), observed.to_string()];
         cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
         cells.push(load.errors.total().to_string());
         cells.extend([switch.process, switch.receive].map(|time| time.as_micros().to_string()));
+        cells.push(each.map(|time| format!("{time:.3}")).unwrap_or_default());
         cells
     }
 
@@ -209,10 +247,7 @@ impl Results {
 
     fn cells(&self, work: Work) -> [String; COLUMNS.len()] {
         let rate = |observed| Spread::of(self.of(work, observed).map(|sample| sample.load.requests_per_s));
-        let cpu = |observed| {
-            let each = |sample: &Sample| sample.load.per_request(micros(sample.switch.total()));
-            Spread::of(self.of(work, observed).filter_map(each))
-        };
+        let cpu = |observed| Spread::of(self.of(work, observed).filter_map(Sample::switch_us_per_request));
         let whole = |value: f64| format!("{value:.0}");
         let tenths = |spread: Option<Spread>| shown(spread, |spread| format!("{:.1}", spread.median));
         [
@@ -254,6 +289,6 @@ mod tests {
         let expected = "| 100 B, keep-alive | 75 (50–100) | 70 (49–90) | 0.940 (0.900–0.980) | 3.0 | 3.0 |";
         assert!(table.lines().any(|line| line == expected), "{table}");
         assert_eq!(results.csv().lines().count(), 5);
-        assert!(results.csv().contains("2,\"100 B, keep-alive\",true,100,49.00,0,200,100"));
+        assert!(results.csv().contains("2,\"100 B, keep-alive\",true,100,49.00,0,200,100,3.000"));
     }
 }

@@ -4,19 +4,31 @@
 //! so on for each repetition. So changes of the machine affect all systems, and the repetitions show their size. The
 //! order changes in each round, because a load may be affected by the one before it.
 
-mod comparison;
 mod report;
 
 use std::path::PathBuf;
 
-use switchback_lab::{Error, Lab, Result, ServerOptions};
+use switchback_lab::{Lab, Result, ServerOptions};
 
+use super::comparison::{Basis, Good, Measure, Repetitions};
 use super::cpu::CpuTimes;
 use super::report::micros;
 use super::systems::{self, Proxy, Running, System};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
-use comparison::Ratios;
+
+/// What runs are compared by.
+pub(super) const BASIS: Basis = Basis {
+    experiment: Proxies::NAME,
+    workload: "workload",
+    system: "system",
+    systems: ["Switchback", "HAProxy"],
+    repetitions: Repetitions::Together,
+    measures: &[
+        Measure { column: "requests_per_s", ratio: "requests/s ÷ HAProxy's", good: Good::High },
+        Measure { column: "cpu_us_per_request", ratio: "CPU ÷ HAProxy's", good: Good::Low },
+    ],
+};
 
 const NODES: usize = 2;
 /// Duration of the load before a system's first load of each workload.
@@ -88,10 +100,6 @@ impl Proxies {
     fn peers(&self) -> Result<Vec<(Proxy, String)>> {
         self.peers.as_deref().map_or(Ok(Vec::new()), |directory| systems::peers(directory).map(Vec::from))
     }
-
-    fn earlier(&self) -> Result<Option<Ratios>> {
-        self.compare.as_deref().map(Ratios::read).transpose()
-    }
 }
 
 impl Experiment for Proxies {
@@ -113,15 +121,11 @@ impl Experiment for Proxies {
     }
 
     fn check(&self) -> Result<()> {
-        self.earlier().map(drop)
+        BASIS.check(self.compare.as_deref())
     }
 
     fn comparison(&self, results: &Results) -> Result<String> {
-        let (Some(path), Some(earlier)) = (&self.compare, self.earlier()?) else {
-            return Ok(String::new());
-        };
-        let now = Ratios::of(&results.csv()).map_err(Error::Invalid)?;
-        Ok(format!("Compared with {}:\n\n{}", path.display(), earlier.beside(&now)))
+        BASIS.compare(self.compare.as_deref(), &results.csv())
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {

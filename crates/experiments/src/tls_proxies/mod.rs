@@ -8,16 +8,36 @@ mod report;
 mod sample;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sample::{LARGE_PATH, SMALL_PATH, SYSTEMS, Unit};
-pub use sample::{Sample, WORKLOADS, Workload};
+pub use sample::{Results, Sample, WORKLOADS, Workload};
 use switchback_lab::{Host, Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
 
+use super::comparison::{Basis, Good, Measure, Repetitions};
 use super::cpu::{CpuMeter, CpuTimes};
 use super::systems::{self, System};
 use super::tls_load::{self, BOTH, Certificate, Client, Document, KeyKind, NAME, Requests, closed};
 use super::{Experiment, Options, Progress, h2load, in_turn};
+
+/// What runs are compared by.
+pub(super) const BASIS: Basis = Basis {
+    experiment: TlsProxies::NAME,
+    workload: "workload",
+    system: "system",
+    systems: ["Switchback", "HAProxy"],
+    repetitions: Repetitions::Together,
+    measures: &[
+        Measure {
+            column: "units_per_s",
+            ratio: "handshakes, requests or MB/s ÷ HAProxy's",
+            good: Good::High,
+        },
+        Measure { column: "balancer_us_per_unit", ratio: "balancer's CPU ÷ HAProxy's", good: Good::Low },
+        Measure { column: "hosts_us_per_unit", ratio: "all hosts' CPU ÷ HAProxy's", good: Good::Low },
+    ],
+};
 
 const NODES: usize = 2;
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -29,8 +49,11 @@ const PORT: u16 = 443;
 const STREAMS: u32 = 100;
 
 /// Switchback beside HAProxy and nginx, over TLS.
-#[derive(Clone, Copy, Debug)]
-pub struct TlsProxies;
+#[derive(Clone, Debug, Default)]
+pub struct TlsProxies {
+    /// The CSV file of an earlier run, with whose ratios to HAProxy those of this one are compared.
+    pub compare: Option<PathBuf>,
+}
 
 impl Experiment for TlsProxies {
     type Sample = Sample;
@@ -49,6 +72,14 @@ impl Experiment for TlsProxies {
         // The version of the library that both proxies are linked with.
         let version = super::machine::version("openssl".as_ref(), "version")?;
         Ok(vec![("OpenSSL, of the proxies".to_owned(), version)])
+    }
+
+    fn check(&self) -> Result<()> {
+        BASIS.check(self.compare.as_deref())
+    }
+
+    fn comparison(&self, results: &Results) -> Result<String> {
+        BASIS.compare(self.compare.as_deref(), &results.csv())
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {

@@ -112,7 +112,11 @@ experiments! {
     ///
     /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
     /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
-    LogCost {}
+    LogCost {
+        /// The log-cost.csv of an earlier run, with whose ratios the new ones are compared
+        #[arg(long, value_name = "FILE")]
+        compare: Option<PathBuf>,
+    }
 
     /// Compare downloads by a client that is 40 ms away: direct, through proxies, and behind Switchback
     ///
@@ -180,7 +184,11 @@ experiments! {
     /// CPU time of what is between client and nodes, and of the nodes. Prints a Markdown table; the output directory gets
     /// tls-proxies.md, with facts about the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy,
     /// nginx, h2load and openssl.
-    TlsProxies {}
+    TlsProxies {
+        /// The tls-proxies.csv of an earlier run, with whose ratios to HAProxy the new ones are compared
+        #[arg(long, value_name = "FILE")]
+        compare: Option<PathBuf>,
+    }
 
     /// Measure how many data servers one connection server can serve
     ///
