@@ -3,7 +3,7 @@
 # make test-kernels  the core tests with other kernels, in QEMU: half an hour; docs/limits.md
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
-# make bench   measures beside HAProxy and nginx: a quarter of an hour on a quiet machine; docs/benchmarks.md
+# make bench   measures beside HAProxy and nginx, and what the log costs: half an hour on a quiet machine; docs/benchmarks.md
 # make soak    half an hour of faults under load: nothing may be lost, nothing may leak
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make release the program for other machines: linked statically, so that it runs on any Linux
@@ -46,10 +46,13 @@ PEERS := target/peers
 target/peers: crates/experiments/peers/fetch | deps-bench
 	$< $@ trixie
 
-# The committed file has the last measurement, with whose ratios to HAProxy those of this one are compared.
+# The committed files have the last measurements, with whose ratios those of this one are compared: to HAProxy, and with the
+# log to without.
 bench: deps-bench root $(PEERS)
 	cargo build $(WHOLE)
 	@cargo run --quiet $(WHOLE) -- lab run proxies $(PEERS:%=--peers %) --compare docs/benchmarks/proxies.csv
+	@cargo run --quiet $(WHOLE) -- lab run log-cost --compare docs/benchmarks/log-cost.csv
+	@cargo run --quiet $(WHOLE) -- lab run tls-proxies --compare docs/benchmarks/tls-proxies.csv
 
 soak: deps-bench root
 	cargo build $(WHOLE)

@@ -141,6 +141,19 @@ fn assert_compared(text: &str, earlier: &str, line: &[&str]) {
     assert!(number(cells[2]) > 0.0 && number(cells[3]) > 0.0, "{comparison}");
 }
 
+#[test]
+fn what_the_log_costs_is_compared_with_what_it_has_cost() {
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks/log-cost.csv");
+    let table = short_form_with(&["log-cost", "--compare", committed], &TEXTS);
+    for load in ["100 B, keep-alive", "100 B, new connections", "1 MiB, keep-alive"] {
+        let cells = cells(&table, &[load]);
+        assert!(number(cells[1]) > 0.0 && number(cells[2]) > 0.0, "{table}");
+        for ratio in ["requests/s with log ÷ without", "switch's CPU with log ÷ without"] {
+            assert_compared(&table, committed, &[load, ratio]);
+        }
+    }
+}
+
 /// What a proxy passes on cannot be more than its link carries, which is half of what the nodes' links do; a load of a second
 /// has some of what queues held besides. How much more two nodes serve with Switchback depends on
 /// what else this machine does; `docs/benchmarks.md` has it on a quiet one.
@@ -237,7 +250,8 @@ fn costs_are_measured_and_the_simulator_takes_them() {
 
 #[test]
 fn every_system_that_ends_tls_answers() {
-    let table = short_form_with(&["tls-proxies"], &TEXTS);
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks/tls-proxies.csv");
+    let table = short_form_with(&["tls-proxies", "--compare", committed], &TEXTS);
     let handshakes =
         ["full handshake, TLS 1.3", "full handshake, TLS 1.2", "resumed, TLS 1.3", "resumed, TLS 1.2"];
     for workload in handshakes.into_iter().chain(["100 B, HTTP/2", "1 MiB, keep-alive"]) {
@@ -248,6 +262,7 @@ fn every_system_that_ends_tls_answers() {
         for cells in [&haproxy, &nginx, &switchback] {
             assert!(number(cells[4]) >= 0.0 && number(cells[8]) >= 0.0, "{table}");
         }
+        assert_compared(&table, committed, &[workload, "balancer's CPU ÷ HAProxy's"]);
     }
 }
 

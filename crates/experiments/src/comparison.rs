@@ -244,7 +244,7 @@ fn split(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{log_cost, proxies};
+    use crate::{log_cost, proxies, tls_proxies};
 
     const BASIS: Basis = proxies::BASIS;
     const TITLES: &str = "repetition,workload,system,requests_per_s,timeouts,cpu_us_per_request";
@@ -369,12 +369,18 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_file_has_all_workloads() {
-        let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks/proxies.csv");
-        let committed = BASIS.read(&committed).expect("it has been written by this experiment");
-        for workload in proxies::WORKLOADS {
-            let workload = find(&committed, workload.name).expect("the workload");
-            assert!(workload.ratios.iter().all(Option::is_some), "{workload:?}");
-        }
+    fn the_committed_files_have_all_workloads() {
+        let committed = |basis: &Basis, workloads: &[&str]| {
+            let file = format!("../../docs/benchmarks/{}.csv", basis.experiment);
+            let run = basis.read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
+            let run = run.expect("it has been written by this experiment");
+            for name in workloads {
+                let workload = find(&run, name).expect("the workload");
+                assert!(workload.ratios.iter().all(Option::is_some), "{workload:?}");
+            }
+        };
+        committed(&proxies::BASIS, &proxies::WORKLOADS.map(|workload| workload.name));
+        committed(&log_cost::BASIS, &log_cost::Work::ALL.map(log_cost::Work::name));
+        committed(&tls_proxies::BASIS, &tls_proxies::WORKLOADS.map(|workload| workload.name));
     }
 }
