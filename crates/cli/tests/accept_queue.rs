@@ -49,8 +49,8 @@ fn load(
     let before = (of_nodes("ListenOverflows")?, of_nodes("ListenDrops")?);
     let mut outcome = Outcome::default();
     for &connections in sizes {
-        let load = OpenLoop { connections, rate: RATE, poisson: None, timeout: PATIENCE };
-        let burst = load.run(cluster.client(), server)?;
+        let load = OpenLoop { connections, rate: RATE, poisson: None, path: "/", timeout: PATIENCE };
+        let burst = load.run(cluster.client(), &[server])?;
         outcome.bursts += 1;
         outcome.failed += burst.failures.total();
         outcome.stalls += burst.stalls();

@@ -31,6 +31,8 @@ pub struct OpenLoop {
     pub rate: f64,
     /// The seed of the start times, a Poisson process; None: equal intervals.
     pub poisson: Option<u64>,
+    /// The requested path.
+    pub path: &'static str,
     /// Time after which a connection has failed.
     pub timeout: Duration,
 }
@@ -40,6 +42,9 @@ pub struct OpenLoop {
 pub struct Connections {
     /// Times from the first packet to the end of the connection, in ms, of all with status 200; in order of time.
     pub times_ms: Vec<f64>,
+    /// Times from the planned to the real start of each connection, in ms; in order of time. The client is late if it waits
+    /// for a CPU.
+    pub delays_ms: Vec<f64>,
     /// The failed connections.
     pub failures: Failures,
 }
@@ -73,8 +78,12 @@ impl Connections {
 
     /// The quantile of the times for this share of connections; None if there are none.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
-        let rank = (part * self.times_ms.len() as f64).ceil() as usize;
-        self.times_ms.get(rank.saturating_sub(1)).copied()
+        quantile(&self.times_ms, part)
+    }
+
+    /// The quantile of the delays for this share of connections; None if there are none.
+    pub fn delay_ms(&self, part: f64) -> Option<f64> {
+        quantile(&self.delays_ms, part)
     }
 
     /// Number of connections that took longer than [`STALL`].
@@ -84,10 +93,16 @@ impl Connections {
     }
 }
 
+/// The quantile by rank.
+fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
 impl OpenLoop {
-    /// Loads `server` until every connection has ended or has failed.
-    pub fn run(&self, client: &Host, server: SocketAddr) -> Result<Connections> {
-        client.enter(|| Load::new(self, server)?.run())?.doing(|| format!("load {server}"))
+    /// Loads the servers, which get connections in turn, until every connection has ended or has failed.
+    pub fn run(&self, client: &Host, servers: &[SocketAddr]) -> Result<Connections> {
+        client.enter(|| Load::new(self, servers)?.run())?.doing(|| format!("load {servers:?}"))
     }
 
     /// The start times of the connections.
@@ -142,8 +157,8 @@ enum End {
 }
 
 struct Load {
-    server: SocketAddr,
-    request: String,
+    /// The servers, each with the request to it.
+    servers: Vec<(SocketAddr, String)>,
     timeout: Duration,
     epoll: Epoll,
     /// Start times of connections, from the start of the load.
@@ -156,10 +171,11 @@ struct Load {
 }
 
 impl Load {
-    fn new(options: &OpenLoop, server: SocketAddr) -> std::io::Result<Load> {
+    fn new(options: &OpenLoop, servers: &[SocketAddr]) -> std::io::Result<Load> {
+        let path = options.path;
+        let request = |server| format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
         Ok(Load {
-            server,
-            request: format!("GET / HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n"),
+            servers: servers.iter().map(|&server| (server, request(server))).collect(),
             timeout: options.timeout,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             begins: options.begins(),
@@ -185,12 +201,15 @@ impl Load {
                 self.go_on(event.data() as usize)?;
             }
             self.give_up();
-            while self.begins.front().is_some_and(|begin| start.elapsed() >= *begin) {
+            let delay = |begin: &Duration| start.elapsed().checked_sub(*begin);
+            while let Some(delay) = self.begins.front().and_then(delay) {
                 self.begins.pop_front();
+                self.result.delays_ms.push(delay.as_secs_f64() * 1e3);
                 self.begin()?;
             }
         }
         self.result.times_ms.sort_by(f64::total_cmp);
+        self.result.delays_ms.sort_by(f64::total_cmp);
         Ok(self.result)
     }
 
@@ -207,7 +226,8 @@ impl Load {
 
     fn begin(&mut self) -> std::io::Result<()> {
         let begun = Instant::now();
-        let stream = match connecting(self.server) {
+        let number = self.connections.len();
+        let stream = match connecting(self.servers[number % self.servers.len()].0) {
             Ok(stream) => stream,
             Err(error) => {
                 self.connections.push(None);
@@ -215,21 +235,21 @@ impl Load {
                 return Ok(());
             }
         };
-        let number = self.connections.len() as u64;
-        self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLOUT, number))?;
+        self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLOUT, number as u64))?;
         self.connections.push(Some(Active { stream, begun, asked: false, start: Vec::new() }));
         Ok(())
     }
 
     /// Handles an event of a connection.
     fn go_on(&mut self, number: usize) -> std::io::Result<()> {
+        let (_, request) = &self.servers[number % self.servers.len()];
         let Some(active) = &mut self.connections[number] else { return Ok(()) };
         let end = if active.asked {
             active.read()
         } else {
             let interest = &mut EpollEvent::new(EpollFlags::EPOLLIN, number as u64);
             self.epoll.modify(&active.stream, interest)?;
-            active.ask(&self.request)
+            active.ask(request)
         };
         if let Some(end) = end {
             let took = active.begun.elapsed();
@@ -311,8 +331,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     fn load(connections: u32, timeout: Duration, server: SocketAddr) -> Connections {
-        let options = OpenLoop { connections, rate: 1e4, poisson: Some(1), timeout };
-        Load::new(&options, server).and_then(Load::run).expect("sockets can be made")
+        let options = OpenLoop { connections, rate: 1e4, poisson: Some(1), path: "/", timeout };
+        Load::new(&options, &[server]).and_then(Load::run).expect("sockets can be made")
     }
 
     #[test]
@@ -337,15 +357,44 @@ mod tests {
         });
         let found = load(5, Duration::from_millis(200), address);
         server.join().expect("the server does not panic");
-        assert_eq!(found.times_ms.len(), 1, "{found:?}");
+        assert_eq!((found.times_ms.len(), found.delays_ms.len()), (1, 5), "{found:?}");
         assert_eq!(found.failures, Failures { timeout: 1, refused: 0, reset: 1, other: 2 });
         let refused = load(3, PATIENCE, address).failures;
         assert_eq!(refused, Failures { refused: 3, ..Failures::default() });
     }
 
     #[test]
+    fn servers_get_connections_in_turn() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("it is bound"));
+        let serve = |listener: TcpListener, count| {
+            thread::spawn(move || {
+                for stream in listener.incoming().take(count) {
+                    let mut stream = stream.expect("somebody connects");
+                    let mut request = [0; 1024];
+                    let len = stream.read(&mut request).expect("a request");
+                    let address = listener.local_addr().expect("it is bound");
+                    let begins = format!("GET /small HTTP/1.1\r\nHost: {address}\r\n");
+                    assert!(request[..len].starts_with(begins.as_bytes()));
+                    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").expect("it listens");
+                }
+            })
+        };
+        let [first, second] = listeners;
+        let servers = [serve(first, 2), serve(second, 1)];
+        let options =
+            OpenLoop { connections: 3, rate: 1e3, poisson: None, path: "/small", timeout: PATIENCE };
+        let found = Load::new(&options, &addresses).and_then(Load::run).expect("sockets can be made");
+        for server in servers {
+            server.join().expect("the requests are as they should be");
+        }
+        assert_eq!(found.times_ms.len(), 3, "{found:?}");
+    }
+
+    #[test]
     fn connections_begin_at_the_rate_that_is_asked_for() {
-        let options = OpenLoop { connections: 10_000, rate: 1_000.0, poisson: Some(7), timeout: PATIENCE };
+        let (connections, poisson) = (10_000, Some(7));
+        let options = OpenLoop { connections, rate: 1_000.0, poisson, path: "/", timeout: PATIENCE };
         let begins = options.begins();
         assert_eq!((begins.len(), begins[0]), (10_000, Duration::ZERO));
         assert!((9.0..11.0).contains(&begins[9_999].as_secs_f64()), "{:?}", begins[9_999]);
@@ -359,11 +408,12 @@ mod tests {
     #[test]
     fn times_are_summed_up_by_rank() {
         let times_ms = (1..=300).map(f64::from).collect();
-        let found = Connections { times_ms, failures: Failures::default() };
+        let found = Connections { times_ms, delays_ms: vec![0.1, 0.2], ..Connections::default() };
         assert_eq!(found.quantile_ms(0.5), Some(150.0));
         assert_eq!(found.quantile_ms(0.99), Some(297.0));
         assert_eq!(found.quantile_ms(1.0), Some(300.0));
         assert_eq!((found.average_ms(), found.stalls()), (Some(150.5), 100));
+        assert_eq!([0.5, 0.99].map(|part| found.delay_ms(part)), [Some(0.1), Some(0.2)]);
         let none = Connections::default();
         assert_eq!((none.average_ms(), none.quantile_ms(0.5), none.stalls()), (None, None, 0));
     }

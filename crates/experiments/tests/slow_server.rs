@@ -22,8 +22,8 @@ fn a_slow_server_has_one_connection_at_work_and_a_queue() -> Result<()> {
     assert_eq!(get(lab.client(0), (node.ipv4(), 80).into(), "/any")?, "node0");
     assert_eq!(get(lab.client(0), (node.ipv6(), 80).into(), "/")?, "node0");
     let burst = |connections| {
-        let load = OpenLoop { connections, rate: 20_000.0, poisson: None, timeout: PATIENCE };
-        load.run(lab.client(0), (node.ipv4(), 80).into())
+        let load = OpenLoop { connections, rate: 20_000.0, poisson: None, path: "/", timeout: PATIENCE };
+        load.run(lab.client(0), &[(node.ipv4(), 80).into()])
     };
     let fits = burst(16)?;
     assert_eq!((fits.times_ms.len(), fits.stalls()), (16, 0), "{fits:?}");

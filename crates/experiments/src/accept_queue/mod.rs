@@ -195,8 +195,8 @@ fn reload(lab: &Lab, options: &Options) -> Result<()> {
 fn load(lab: &Lab, dispatch: Dispatch, connections: u32, seconds: u32, seed: u32) -> Result<Connections> {
     let rate = f64::from(connections) / f64::from(seconds);
     let address = if dispatch == Dispatch::Nftables { lab.switch(1).ipv4() } else { lab.vip4() };
-    let load = OpenLoop { connections, rate, poisson: Some(seed.into()), timeout: TIMEOUT };
-    load.run(lab.client(0), (address, 80).into())
+    let load = OpenLoop { connections, rate, poisson: Some(seed.into()), path: "/", timeout: TIMEOUT };
+    load.run(lab.client(0), &[(address, 80).into()])
 }
 
 fn listen_overflows(lab: &Lab) -> Result<u64> {

@@ -141,6 +141,7 @@ pub(super) mod tests {
                     let load = Connections {
                         times_ms: vec![base - 1.0, base, base + 1.0, 250.0][..3 + blind as usize].to_vec(),
                         failures: Failures { timeout: blind * 2, ..Failures::default() },
+                        ..Connections::default()
                     };
                     let listen_overflows = blind * 100;
                     samples.push(Sample { repetition, connections, dispatch, load, listen_overflows });
