@@ -154,6 +154,19 @@ fn what_the_log_costs_is_compared_with_what_it_has_cost() {
     }
 }
 
+#[test]
+fn new_connections_get_answers_at_half_of_the_greatest_rate() {
+    let table = short_form_with(&["connection-latency"], &TEXTS);
+    for rate in ["half of Switchback's", "half of its own"] {
+        for system in ["direct", "HAProxy", "nginx", "Switchback"] {
+            let cells = cells(&table, &[rate, system]);
+            let [greatest, begun, p50, p99] = [2, 3, 4, 5].map(|column| number(cells[column]));
+            assert!(begun > 0.0 && p50 > 0.0 && p99 > 0.0, "{table}");
+            assert!(rate == "half of Switchback's" || (begun - greatest / 2.0).abs() <= 1.0, "{table}");
+        }
+    }
+}
+
 /// What a proxy passes on cannot be more than its link carries, which is half of what the nodes' links do; a load of a second
 /// has some of what queues held besides. How much more two nodes serve with Switchback depends on
 /// what else this machine does; `docs/benchmarks.md` has it on a quiet one.

@@ -95,6 +95,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
     let connections = experiment::AcceptQueue::CONNECTIONS.to_vec();
     vec![
         entry(experiment::Proxies::default()),
+        entry(experiment::ConnectionLatency),
         entry(experiment::DwsrTable1 { nodes, envoy: envoy.clone() }),
         entry(experiment::DwsrTable2 { envoy }),
         entry(experiment::DwsrTable3),

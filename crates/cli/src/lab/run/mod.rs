@@ -80,6 +80,13 @@ experiments! {
         compare: Option<PathBuf>,
     }
 
+    /// Measure how long new connections take at half of the greatest rate: direct, through proxies, and through Switchback
+    ///
+    /// First the greatest rate of each system, then connections that begin at random times at half of it, whether or not
+    /// earlier ones have ended. Prints a Markdown table; the output directory gets connection-latency.md, with facts about the
+    /// machine, and connection-latency.csv with every single measurement. Needs root, haproxy, nginx and wrk.
+    ConnectionLatency {}
+
     /// Measure what packets, requests, handshakes and hand-overs cost, for the simulator
     ///
     /// Prints a Markdown table; the output directory gets calibrate.toml, which `switchback sim` takes with --costs,
