@@ -16,6 +16,7 @@ mod invariants;
 mod malformed;
 mod many_flows;
 mod neighbour;
+mod new_connections;
 mod node;
 mod observed;
 mod once;

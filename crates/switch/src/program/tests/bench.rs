@@ -546,10 +546,16 @@ impl Bench {
 
     /// Runs the program `times` times on a frame; the result is that of the last run.
     pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
-        self.run_in(None, frame, times)
+        let (verdict, out, _) = self.run_in(None, frame, times);
+        (verdict, out)
     }
 
-    fn run_in(&self, context: Option<&mut [u8]>, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
+    /// Runs the program once on a frame, and returns the kernel's measurement of its time, too.
+    pub fn timed(&self, frame: &[u8]) -> (Verdict, Vec<u8>, Duration) {
+        self.run_in(None, frame, 1)
+    }
+
+    fn run_in(&self, context: Option<&mut [u8]>, frame: &[u8], times: u32) -> (Verdict, Vec<u8>, Duration) {
         if self.clocks_set.get().elapsed() > CLOCK_HOLDS {
             self.set_nodes();
         }
@@ -563,9 +569,9 @@ impl Bench {
         };
         let output = self.program.skel.progs.switchback.test_run(input).expect("the program runs");
         let len = output.data.map_or(0, |data| data.len());
-        let verdict = Verdict::from_number(output.return_value);
+        let (verdict, time) = (Verdict::from_number(output.return_value), output.duration);
         out.truncate(len);
-        (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out)
+        (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out, time)
     }
 
     /// Sends one packet in front of which the driver leaves this many bytes. The result is without what it leaves.
@@ -608,7 +614,7 @@ impl Bench {
 
     fn send_in(&self, context: Option<&mut [u8]>, frame: &[u8]) -> Outcome {
         let _ = (self.records(), self.moved());
-        let (verdict, frame) = self.run_in(context, frame, 1);
+        let (verdict, frame, _) = self.run_in(context, frame, 1);
         Outcome { verdict, frame, records: self.records(), moved: self.moved() }
     }
 

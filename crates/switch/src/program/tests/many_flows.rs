@@ -15,7 +15,7 @@ const PACKETS: u32 = 200_000;
 const REPETITIONS: usize = 5;
 
 /// The flow with this number, of 64,000 to an address.
-fn numbered(number: u32) -> sb_flow {
+pub fn numbered(number: u32) -> sb_flow {
     let [flow, _] = flows();
     let mut client = flow.client;
     client[12..].copy_from_slice(&(0xcb00_7100 + number / 64_000).to_be_bytes());
