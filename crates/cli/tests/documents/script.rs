@@ -11,7 +11,7 @@ const PACKAGE: &str = "crates/cli/tests/package.rs";
 const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 38] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 41] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --no-fail-fast")),
@@ -86,6 +86,27 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 38] = [
             "crates/cli/tests/experiments.rs",
             "fn downloads_go_on_when_their_node_dies_and_proxies_lose_theirs()",
         ),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run log-cost",
+        (
+            "crates/cli/tests/experiments.rs",
+            "fn what_the_log_costs_is_compared_with_what_it_has_cost()",
+        ),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run connection-latency",
+        (
+            "crates/cli/tests/experiments.rs",
+            "fn new_connections_get_answers_at_half_of_the_greatest_rate()",
+        ),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run report-cost",
+        ("crates/cli/tests/experiments.rs", "fn a_switch_hears_a_thousand_nodes()"),
     ),
     (
         "docs/benchmarks.md",

@@ -16,7 +16,7 @@ const REPORT: &str = "all.md";
 
 /// Run all experiments, one after the other
 ///
-/// Each as its own command does it, with its own defaults, which takes an hour and a half. One that fails does not keep the others
+/// Each as its own command does it, with its own defaults, which takes two hours. One that fails does not keep the others
 /// from running; the exit status tells. The output directory gets all.md, which links the reports of all.
 #[derive(Args)]
 pub struct All {
