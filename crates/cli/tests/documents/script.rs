@@ -90,18 +90,12 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 41] = [
     (
         "docs/benchmarks.md",
         "switchback lab run log-cost",
-        (
-            "crates/cli/tests/experiments.rs",
-            "fn what_the_log_costs_is_compared_with_what_it_has_cost()",
-        ),
+        ("crates/cli/tests/experiments.rs", "fn what_the_log_costs_is_compared_with_what_it_has_cost()"),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run connection-latency",
-        (
-            "crates/cli/tests/experiments.rs",
-            "fn new_connections_get_answers_at_half_of_the_greatest_rate()",
-        ),
+        ("crates/cli/tests/experiments.rs", "fn new_connections_get_answers_at_half_of_the_greatest_rate()"),
     ),
     (
         "docs/benchmarks.md",
