@@ -35,7 +35,7 @@ use crate::dispatch::seeking::PROBES;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::group::Group;
 use crate::ids::NodeIds;
-use crate::nexthop::{Resolver, Route};
+use crate::nexthop::{self, Macs, Route};
 use crate::observe::{Clock, Names, Observer, ObserverMessage};
 use crate::plan::{Conditions, LocalMachine, NodeId, Plan};
 use crate::program::{Program, Ways};
@@ -582,11 +582,11 @@ impl<'a> Driver<'a> {
 
     /// Looks up the routes to some of the machines that are left.
     fn resolve_some(&mut self, program: &Program) -> Result<()> {
-        let mut resolver = Resolver::new(&mut self.netlink);
-        let mut nodes = Vec::new();
+        let mut macs = Macs::new();
         for _ in 0..RESOLVED_AT_ONCE {
-            let Some((machine, of_machine)) = self.unresolved.pop_first() else { break };
-            let route = resolver.route(machine).doing(|| format!("ask for the route to {machine}"))?;
+            let Some((machine, nodes)) = self.unresolved.pop_first() else { break };
+            let route = nexthop::route(&mut self.netlink, &mut macs, machine);
+            let route = route.doing(|| format!("ask for the route to {machine}"))?;
             // Keeps the kernel's neighbour entry fresh, because packets forwarded by XDP do not use it.
             if let Some(socket) = self.nudge_sockets.get(&machine.is_ipv6()) {
                 let _ = socket.send_to(&[], (machine, SB_GENEVE_PORT as u16));
@@ -595,30 +595,39 @@ impl<'a> Driver<'a> {
                 Some(route) => self.routes.insert(machine, route),
                 None => self.routes.remove(&machine),
             };
-            nodes.extend(of_machine);
-        }
-        for (id, address) in nodes {
-            let route = self.routes.get(&address.machine).copied();
-            let mut node = sb_node { address: address.to_wire(), ..Default::default() };
-            if let Some(route) = route {
-                node.source = address_bytes(route.source);
-                if let (Some((theirs, ours)), Some(ways)) = (route.macs, self.ways.get(&route.ifindex)) {
-                    (node.ifindex, node.ways) = (route.ifindex, ways.0);
-                    (node.next_hop, node.our_mac) = (theirs, ours);
-                }
-            }
-            node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
-            node.clock = self.clock_of(id);
-            if self.written_nodes.get(&id) != Some(&node) {
-                program.set_node(id, &node)?;
-                self.written_nodes.insert(id, node);
-            }
-            if let Some(planned) = self.dispatcher.plan().node_mut(id) {
-                planned.source = route.map(|route| route.source);
+            for (id, address) in nodes {
+                self.set_route(program, (id, address), route)?;
             }
         }
         if self.unresolved.is_empty() {
             self.tick = self.tick_length();
+        }
+        Ok(())
+    }
+
+    /// Writes the entry of a node with this route.
+    fn set_route(
+        &mut self,
+        program: &Program,
+        (id, address): (NodeId, NodeAddress),
+        route: Option<Route>,
+    ) -> Result<()> {
+        let mut node = sb_node { address: address.to_wire(), ..Default::default() };
+        if let Some(route) = route {
+            node.source = address_bytes(route.source);
+            if let (Some((theirs, ours)), Some(ways)) = (route.macs, self.ways.get(&route.ifindex)) {
+                (node.ifindex, node.ways) = (route.ifindex, ways.0);
+                (node.next_hop, node.our_mac) = (theirs, ours);
+            }
+        }
+        node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
+        node.clock = self.clock_of(id);
+        if self.written_nodes.get(&id) != Some(&node) {
+            program.set_node(id, &node)?;
+            self.written_nodes.insert(id, node);
+        }
+        if let Some(planned) = self.dispatcher.plan().node_mut(id) {
+            planned.source = route.map(|route| route.source);
         }
         Ok(())
     }

@@ -213,7 +213,7 @@ impl Group {
     ) -> Option<bool> {
         let member = self.places.get(&node).copied();
         let own = state(node);
-        let is_left = own.dead && !is_usable(&self.members, &self.weights, node, &state);
+        let is_left = own.dead && !is_usable((&self.members, &self.places), &self.weights, node, &state);
         match member {
             Some(index) if can_serve(&self.members[index], own.drained) && !is_left => {
                 // A share is a share of connections.
@@ -373,9 +373,9 @@ impl Group {
         head: &Head<'_>,
         state: impl Fn(NodeId) -> NodeState,
     ) -> RequestSession {
-        let Group { members, weights, sessions, .. } = self;
+        let Group { members, places, weights, sessions, .. } = self;
         let Some(sessions) = sessions else { return RequestSession::default() };
-        sessions.read(secret, flow, head, |node| is_usable(members, weights, node, &state))
+        sessions.read(secret, flow, head, |node| is_usable((members, places), weights, node, &state))
     }
 
     /// Whether a flow that was adopted with this session information can take requests of the pool: a node associates
@@ -395,14 +395,15 @@ impl Group {
         state: impl Fn(NodeId) -> NodeState,
         now: Duration,
     ) -> Placement {
-        let Group { members, weights, share, sessions, .. } = self;
+        let Group { members, places, weights, share, sessions, .. } = self;
         let Some(sessions) = sessions else { return Placement::Any(None) };
-        let owner =
-            session.node.filter(|node| !tried.contains(node) && is_usable(members, weights, *node, &state));
+        let owner = session
+            .node
+            .filter(|node| !tried.contains(node) && is_usable((members, places), weights, *node, &state));
         match owner {
             Some(node) if sessions.waits_for_room() => {
-                let has_room = members.iter().find(|member| member.node == node).is_some_and(|member| {
-                    *share == 0 || !member.queue_now(*share, state(node).adopting, now).is_full()
+                let has_room = places.get(&node).is_some_and(|&index| {
+                    *share == 0 || !members[index].queue_now(*share, state(node).adopting, now).is_full()
                 });
                 if has_room { Placement::Session(node) } else { Placement::Full(node) }
             }
@@ -554,18 +555,19 @@ fn load(
 
 /// Whether the policy would consider the node: it can serve, and is not suspect while another usable node is not.
 fn is_usable(
-    members: &[GroupMember],
+    (members, places): (&[GroupMember], &HashMap<NodeId, usize>),
     weights: &[u32],
     node: NodeId,
     state: &impl Fn(NodeId) -> NodeState,
 ) -> bool {
+    let Some(member) = places.get(&node).map(|&index| &members[index]) else { return false };
     let own = state(node);
-    let mut serves = members.iter().filter(|member| member.node == node && can_serve(member, own.drained));
     let speaks = |(member, weight): (&GroupMember, &u32)| {
         let state = state(member.node);
         *weight > 0 && !is_suspect(member, state) && can_serve(member, state.drained)
     };
-    serves.any(|member| !is_suspect(member, own) || !std::iter::zip(members, weights).any(speaks))
+    can_serve(member, own.drained)
+        && (!is_suspect(member, own) || !std::iter::zip(members, weights).any(speaks))
 }
 
 fn can_serve(member: &GroupMember, drained: bool) -> bool {

@@ -4,6 +4,7 @@
 //! packet; see `docs/decisions/0001`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,47 +39,12 @@ pub struct Route {
     pub macs: Option<([u8; 6], [u8; 6])>,
 }
 
-/// Looks up routes to many addresses; asks for each interface's hardware address once.
-pub struct Resolver<'a> {
-    socket: &'a mut Socket,
-    macs: HashMap<u32, Option<[u8; 6]>>,
-}
+/// Hardware addresses of interfaces, by index; None for one that is not an Ethernet address.
+pub type Macs = HashMap<u32, Option<[u8; 6]>>;
 
-impl<'a> Resolver<'a> {
-    /// Asks through this socket.
-    pub fn new(socket: &'a mut Socket) -> Self {
-        Resolver { socket, macs: HashMap::new() }
-    }
-
-    /// The kernel's route to an address; None if there is none.
-    pub fn route(&mut self, to: IpAddr) -> io::Result<Option<Route>> {
-        let Some(FoundRoute { source, ifindex, next_hop }) = find_route(self.socket, to)? else {
-            return Ok(None);
-        };
-        let macs = match neighbour(self.socket, ifindex, next_hop)? {
-            Some(theirs) => self.mac(ifindex)?.map(|ours| (theirs, ours)),
-            None => None,
-        };
-        Ok(Some(Route { source, ifindex, macs }))
-    }
-
-    fn mac(&mut self, ifindex: u32) -> io::Result<Option<[u8; 6]>> {
-        if let Some(mac) = self.macs.get(&ifindex) {
-            return Ok(*mac);
-        }
-        let mac = mac_of(self.socket, ifindex)?;
-        self.macs.insert(ifindex, mac);
-        Ok(mac)
-    }
-}
-
-struct FoundRoute {
-    source: IpAddr,
-    ifindex: u32,
-    next_hop: IpAddr,
-}
-
-fn find_route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<FoundRoute>> {
+/// The kernel's route to an address; None if there is none. `known` has the interfaces' hardware addresses that were asked
+/// for so far.
+pub fn route(socket: &mut Socket, known: &mut Macs, to: IpAddr) -> io::Result<Option<Route>> {
     let (family, dst) = encode(to);
     let mut message = [0; FIXED_LEN];
     message[0] = family;
@@ -98,7 +64,14 @@ fn find_route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<FoundRoute>>
     let gateway = attributes.find(RTA_GATEWAY).and_then(|gateway| decode(gateway.value));
     // struct rtvia: a family, then the address.
     let via = attributes.find(RTA_VIA).and_then(|via| decode(via.value.get(2..)?));
-    Ok(Some(FoundRoute { source, ifindex, next_hop: gateway.or(via).unwrap_or(to) }))
+    let Some(theirs) = neighbour(socket, ifindex, gateway.or(via).unwrap_or(to))? else {
+        return Ok(Some(Route { source, ifindex, macs: None }));
+    };
+    let ours = match known.entry(ifindex) {
+        Entry::Occupied(ours) => *ours.get(),
+        Entry::Vacant(place) => *place.insert(mac_of(socket, ifindex)?),
+    };
+    Ok(Some(Route { source, ifindex, macs: ours.map(|ours| (theirs, ours)) }))
 }
 
 /// Hardware address of an interface, if it is an Ethernet address.
