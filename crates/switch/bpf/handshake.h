@@ -216,10 +216,11 @@ static __noinline __u8 end_handshake(__u32 isn)
 }
 
 /*
- * Whether this is the first data after the handshake. No if the handshake is not known any more. Only of such data it is
- * certain that the L7 thread holds nothing of the flow, and that no node has had it: entries give way to others.
+ * Claims the first data after the handshake: 1 once for each handshake, 0 if the handshake is not known any more. Only of
+ * such data it is certain that the L7 thread holds nothing of the flow, and that no node has had it: entries give way to
+ * others.
  */
-static __noinline int is_first_data(__u32 isn)
+static __noinline int claim_first_data(__u32 isn)
 {
         struct handshake *handshake = handshake_of(isn);
 

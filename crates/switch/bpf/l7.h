@@ -62,8 +62,7 @@ static __always_inline void wake_l7_now(void)
 /* Whether the L7 thread comes for it by itself. The record is in the ring before the program reads the clock. */
 static __always_inline int can_wait(const struct sb_option *option)
 {
-        return option && option->op == SB_OP_REPORT &&
-               bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
+        return option && option->op == SB_OP_REPORT && bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
 }
 
 /*

@@ -226,7 +226,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                         entry->mode = SB_MODE_SOUGHT;
                 else if (maker == MADE_ELSEWHERE || end)
                         return drop(SB_SWITCH_DROP_UNASKED);
-                if (maker == MADE_HERE && !end && is_first_data(p->ack - 1))
+                if (maker == MADE_HERE && !end && claim_first_data(p->ack - 1))
                         return BEGINS_HERE;
                 return begin_flow(ctx, p, entry);
         }
@@ -241,6 +241,18 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         return may_ask(&p->flow, s) ? ask(ctx, p) : drop(SB_SWITCH_DROP_COOKIE);
 }
 
+/*
+ * Ends the entry of a connection whose client has begun another one. The L7 thread may still be at work on a request of
+ * the first, and send ADOPT for it, so it gets the first data of the second too, in their order.
+ */
+static __always_inline void give_way(void *map, const struct packet *p, __u32 origin)
+{
+        remember_end(&p->flow, origin, 0);
+        bpf_map_delete_elem(map, &p->flow);
+        claim_first_data(p->ack - 1);
+        count(SB_SWITCH_SUCCEEDED);
+}
+
 /* A packet of a flow in `waiting`, or of an unknown one. */
 static __always_inline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
                                            const struct sb_switch_settings *s)
@@ -249,11 +261,8 @@ static __always_inline int on_waiting_flow(struct xdp_md *ctx, const struct pack
 
         if (entry && !(entry->contested && is_successor(ctx, p, s, entry->origin)))
                 return on_held(ctx, p, entry);
-        if (entry) {
-                remember_end(&p->flow, entry->origin, 0);
-                bpf_map_delete_elem(&waiting, &p->flow);
-                count(SB_SWITCH_SUCCEEDED);
-        }
+        if (entry)
+                give_way(&waiting, p, entry->origin);
         return on_unknown_flow(ctx, p, s);
 }
 
@@ -356,9 +365,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         if (!entry)
                 return on_flow_without_node(ctx, p, vip, s);
         if (entry->contested && is_successor(ctx, p, s, entry->origin)) {
-                remember_end(&p->flow, entry->origin, 0);
-                bpf_map_delete_elem(&flows, &p->flow);
-                count(SB_SWITCH_SUCCEEDED);
+                give_way(&flows, p, entry->origin);
                 return on_flow_without_node(ctx, p, vip, s);
         }
         switch (entry->mode) {

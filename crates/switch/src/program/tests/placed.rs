@@ -184,6 +184,32 @@ fn only_the_first_data_after_a_handshake_of_this_process_is_placed() {
     }
 }
 
+/// The thread may yet send ADOPT for the first connection, which must not come behind that for the second.
+#[test]
+fn the_successor_of_a_connection_is_left_to_the_l7_thread() {
+    let bench = Bench::new();
+    for flow in flows() {
+        for acknowledged in [false, true] {
+            for mode in [SB_MODE_HELD, SB_MODE_REQUESTS] {
+                let packet = first(&bench, &flow, PLAIN.as_bytes());
+                let origin = packet.seq.wrapping_sub(1000);
+                let before = sb_flow_entry { origin, contested: 1, mode: mode as u8, ..entry(&flow, V4, b"") };
+                bench.put(&flow, &before);
+                bench.choose_ahead(&[V4], SHARE);
+                let what = format!("mode {mode:?}, acknowledged {acknowledged}");
+                let mut moves = vec![(Request, 1), (Succeeded, 1)];
+                if acknowledged {
+                    let ack = Tcp { data: Vec::new(), ..packet.clone() };
+                    assert_eq!(bench.send(&ack.frame()).moved, [(HandshakeAck, 1), (Succeeded, 1)], "{what}");
+                    moves.truncate(1);
+                }
+                assert_eq!(bench.send(&packet.frame()).moved, moves, "{what}");
+                assert_eq!(bench.choices_left(), 1, "{what}");
+            }
+        }
+    }
+}
+
 /// Nodes confirm adoptions.
 pub fn confirm(bench: &Bench) {
     for flow in flows() {
