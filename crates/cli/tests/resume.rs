@@ -127,8 +127,16 @@ impl<'a> Downloads<'a> {
     fn wait_for(&self, resumed: u64) -> Result<Duration> {
         let start = Instant::now();
         let count = || self.lab.switches().map(|switch| dispatched(switch, "resumed")).sum();
-        wait_until("all responses have gone on", PATIENCE, count, |count: &u64| *count >= resumed)?;
-        Ok(start.elapsed())
+        let waited =
+            wait_until("all responses have gone on", PATIENCE, count, |count: &u64| *count >= resumed);
+        if waited.is_err() {
+            println!("{resumed} responses were under way");
+            for host in self.lab.switches().chain(self.lab.nodes()) {
+                let of = |key: &str| status(host).map(|status| status[key].to_string());
+                println!("{}: {:?}, {:?}", host.name(), of("dispatch"), of("resume"));
+            }
+        }
+        waited.map(|_| start.elapsed())
     }
 
     fn dispatched(&self, key: &str) -> Result<u64> {

@@ -143,8 +143,16 @@ impl Lab {
         self.shared.while_up(|| document::add_zeros(self.directory(), name, bytes))
     }
 
+    /// Prints the end of each log of the processes that run, to standard error.
+    pub fn print_logs(&self) {
+        for process in self.shared.processes() {
+            let (name, pid, log) = (process.name(), process.pid(), process.log_tail());
+            eprintln!("--- {name} (pid {pid}), end of log:\n{log}");
+        }
+    }
+
     /// Takes the lab down now; an error if that fails.
-    pub fn down(self) -> Result<()> {
+    pub fn down(&self) -> Result<()> {
         self.shared.end()
     }
 
@@ -253,14 +261,7 @@ impl Drop for Lab {
             return;
         }
         if std::thread::panicking() {
-            for process in self.shared.processes() {
-                eprintln!(
-                    "--- {} (pid {}), end of log:\n{}",
-                    process.name(),
-                    process.pid(),
-                    process.log_tail()
-                );
-            }
+            self.print_logs();
         }
         if let Err(error) = self.shared.end() {
             eprintln!("lab {} is not gone: {error}", self.id());

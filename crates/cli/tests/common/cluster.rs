@@ -208,6 +208,15 @@ pub struct Cluster {
     _alone: MutexGuard<'static, ()>,
 }
 
+/// A test that fails with an error leaves a cluster that runs.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.lab.print_logs();
+        }
+    }
+}
+
 impl Cluster {
     /// nginx on two nodes, each of them a pool.
     pub fn start() -> Result<Cluster> {
