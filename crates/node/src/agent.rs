@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_config::{Cluster, Diagnostic};
-use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::events;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
@@ -29,6 +29,7 @@ use crate::addresses::Loopback;
 use crate::drains::{Drain, Drains};
 use crate::endpoint::TlsEndpoint;
 use crate::facts::{Asker, FactsAck, Outboxes};
+use crate::flow_map::Walk;
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::insurance::{DEATH_HOLDS, Insurance};
@@ -195,7 +196,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let addresses = loopback.remove_ours(|_| false);
     guards.end();
     let saved = match any_drains {
-        true => programs.released().and_then(|flows| released::save(&flows)),
+        true => programs.flow_map().and_then(|flows| released::save(&flows.released()?)),
         false => Ok(()),
     };
     let programs = programs.remove(pins);
@@ -338,13 +339,20 @@ impl Agent<'_> {
         self.sender.send(&insurance.offers(&dead, &self.plan.signer(), switches))
     }
 
-    fn answer(&mut self, request: Request) -> Response {
+    fn answer(&mut self, request: Request) -> Answer {
         let answer = match request {
-            Request::Status => self.status().map(|status| Response::status(ROLE, &status)),
+            Request::Status => match self.status() {
+                Ok(rest) => {
+                    return Answer::Later(Box::new(|| {
+                        rest().map_or_else(|error| failed(&error), |status| Response::status(ROLE, &status))
+                    }));
+                }
+                Err(error) => Err(error),
+            },
             Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
             Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
         };
-        answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
+        answer.unwrap_or_else(|error| failed(&error)).into()
     }
 
     /// Sends facts to the switches.
@@ -383,7 +391,11 @@ impl Agent<'_> {
             epoch: said.list,
             number: said.listed,
         });
-        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
+        let walk = || {
+            let flows = self.programs.flow_map()?;
+            Walk::begin(move || flows.flows())
+        };
+        lists.update(now, &wanted.collect::<Vec<_>>(), walk)?;
         let describe = |node: u16, flows: &[sb_flow]| self.programs.describe(node, flows);
         let packets = lists.packets(now, &self.plan.signer(), describe)?;
         self.sender.send(&packets)
@@ -414,7 +426,8 @@ impl Agent<'_> {
         self.reporter.send(&self.plan, &self.checks, &self.drains, from)
     }
 
-    fn status(&mut self) -> Result<NodeStatus> {
+    /// The status; the returned closure counts the flows, in a thread of its own.
+    fn status(&self) -> Result<impl FnOnce() -> Result<NodeStatus> + Send + 'static> {
         let counters = self.programs.counters()?.into_iter();
         let (log_lines, log_lost) = self.tls.log_counts();
         let software = Software::with(self.plan.cluster.hash);
@@ -436,8 +449,17 @@ impl Agent<'_> {
             events: events::recent(),
             ..NodeStatus::default()
         };
-        self.reporter.status(&self.plan, &self.checks, &self.programs, &self.drains, &mut status)?;
-        Ok(status)
+        self.reporter.status(&self.plan, &self.checks, &self.drains, &mut status);
+        let numbers: Vec<u16> = self.plan.nodes.iter().map(|node| node.number).collect();
+        let flows = self.programs.flow_map()?;
+        Ok(move || {
+            let found = flows.count()?.found;
+            status.flows = found.values().map(|counts| counts.owned as u64).sum();
+            for (member, number) in std::iter::zip(&mut status.nodes, numbers) {
+                member.flows = found.get(&number).map_or(0, |counts| counts.owned as u32);
+            }
+            Ok(status)
+        })
     }
 
     /// Drains a node by command or ends the drain; the result has one line per change.
@@ -588,6 +610,10 @@ fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
         adoption: plan.adopting.setting() as u8,
         ..Default::default()
     })
+}
+
+fn failed(error: &Error) -> Response {
+    Response::Failed { message: error.to_string() }
 }
 
 /// A random epoch, which distinguishes this agent's facts from those of earlier and later agents.

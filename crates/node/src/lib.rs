@@ -15,6 +15,7 @@ mod closed;
 mod drains;
 mod endpoint;
 mod facts;
+mod flow_map;
 mod guards;
 mod health;
 mod insurance;

@@ -14,6 +14,7 @@ use switchback_wire::records::{Numbered, Record, encode};
 use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
 
 use crate::facts::Asker;
+use crate::flow_map::Walk;
 use crate::signer::Signer;
 use crate::window::Window;
 
@@ -28,9 +29,16 @@ pub(crate) struct Wanted {
     pub(crate) number: u32,
 }
 
+/// The flows of all nodes, by number.
+type Flows = HashMap<u16, Vec<sb_flow>>;
+
 /// Lists in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(HashMap<Asker, List>);
+pub(crate) struct Lists {
+    lists: HashMap<Asker, List>,
+    /// A walk for the lists that were wanted when it began.
+    walk: Option<(Vec<Wanted>, Walk<Flows>)>,
+}
 
 #[derive(Debug)]
 struct List {
@@ -43,27 +51,34 @@ struct List {
 }
 
 impl Lists {
-    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of all nodes, by number.
+    /// Begins, continues and ends lists as the switches want. `walk` begins to read the flows.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         wanted: &[Wanted],
-        flows: impl Fn() -> Result<HashMap<u16, Vec<sb_flow>>>,
+        walk: impl Fn() -> Result<Walk<Flows>>,
     ) -> Result<()> {
-        self.0.retain(|asker, list| {
+        self.lists.retain(|asker, list| {
             wanted.iter().any(|wanted| (wanted.asker, wanted.epoch) == (*asker, list.epoch))
         });
-        let mut here = None;
-        for Wanted { asker, epoch, number } in wanted.iter().copied() {
-            if let Some(list) = self.0.get_mut(&asker) {
-                list.acknowledged(number as usize, now);
-            } else if number == 0 && self.has_room_for(asker) {
-                let here = match &here {
-                    Some(here) => here,
-                    None => here.insert(flows()?),
-                };
-                let flows = here.get(&asker.1).cloned().unwrap_or_default();
-                self.0.insert(asker, List { epoch, flows, taken: 0, window: Window::default() });
+        let mut new = Vec::new();
+        for wanted in wanted {
+            if let Some(list) = self.lists.get_mut(&wanted.asker) {
+                list.acknowledged(wanted.number as usize, now);
+            } else if wanted.number == 0 {
+                new.push(*wanted);
+            }
+        }
+        if self.walk.is_none() && new.iter().any(|wanted| self.has_room_for(wanted.asker)) {
+            self.walk = Some((new.clone(), walk()?));
+        }
+        if let Some((asked, walk)) = self.walk.take_if(|(_, walk)| walk.is_over()) {
+            let here = walk.result()?;
+            for Wanted { asker, epoch, .. } in asked.into_iter().filter(|asked| new.contains(asked)) {
+                if self.has_room_for(asker) {
+                    let flows = here.get(&asker.1).cloned().unwrap_or_default();
+                    self.lists.insert(asker, List { epoch, flows, taken: 0, window: Window::default() });
+                }
             }
         }
         Ok(())
@@ -71,13 +86,13 @@ impl Lists {
 
     fn has_room_for(&self, (switch, _): Asker) -> bool {
         let others: HashSet<IpAddr> =
-            self.0.keys().map(|(other, _)| *other).filter(|other| *other != switch).collect();
+            self.lists.keys().map(|(other, _)| *other).filter(|other| *other != switch).collect();
         others.len() < SWITCHES_MAX
     }
 
     /// Whether any list is in progress.
     pub(crate) fn are_in_progress(&self) -> bool {
-        !self.0.is_empty()
+        !self.lists.is_empty() || self.walk.is_some()
     }
 
     /// Packets to send now. `describe` gives the state of those of the flows that the node still has.
@@ -88,7 +103,7 @@ impl Lists {
         describe: impl Fn(u16, &[sb_flow]) -> Result<Vec<sb_listed>>,
     ) -> Result<Vec<(IpAddr, Vec<u8>)>> {
         let mut out = Vec::new();
-        for ((switch, node), list) in &mut self.0 {
+        for ((switch, node), list) in &mut self.lists {
             for index in list.due(now) {
                 let flows = list.flows.chunks(sb_listed::MAX).nth(index).unwrap_or_default();
                 let flags = if index + 1 == list.len() { SB_FLOWS_LAST as u8 } else { 0 };
@@ -161,8 +176,16 @@ mod tests {
             let flow = |port: u16| sb_flow { client_port: port.to_be(), ..Default::default() };
             let flows: Vec<sb_flow> = (1..=self.flows).map(flow).collect();
             let nodes = wanted.iter().map(|wanted| wanted.asker.1);
-            let flows = || Ok(nodes.clone().map(|node| (node, flows.clone())).collect());
-            self.lists.update(self.now, wanted, flows).unwrap();
+            let here: Flows = nodes.map(|node| (node, flows.clone())).collect();
+            let walk = || {
+                let here = here.clone();
+                Walk::begin(|| Ok(here))
+            };
+            self.lists.update(self.now, wanted, walk).unwrap();
+            while self.lists.walk.is_some() {
+                std::thread::yield_now();
+                self.lists.update(self.now, wanted, walk).unwrap();
+            }
             let node = IpAddr::from([192, 0, 2, 21]).into();
             let signer = Signer { key: KEY, node, clock: NodeClock::default() };
             let ended = self.ended.map(u16::to_be);
@@ -215,6 +238,36 @@ mod tests {
     #[test]
     fn a_node_without_flows_says_so() {
         assert_eq!(Agent::new(0).hears(7, 0), [(1, vec![], true)]);
+    }
+
+    /// What the node has adopted since a walk began may be missing in it.
+    #[test]
+    fn a_list_is_that_of_a_walk_that_has_begun_since_it_was_wanted() {
+        let wanted = |last: u8| Wanted { asker: (IpAddr::from([192, 0, 2, last]), 0), epoch: 7, number: 0 };
+        let (mut lists, now) = (Lists::default(), Instant::now());
+        let walks = std::cell::Cell::new(0);
+        let (go_on, gate) = std::sync::mpsc::channel();
+        let gate = std::cell::Cell::new(Some(gate));
+        let walk = || {
+            walks.set(walks.get() + 1);
+            let gate: Option<std::sync::mpsc::Receiver<()>> = gate.take();
+            Walk::begin(move || {
+                gate.map(|gate| gate.recv());
+                Ok(Flows::new())
+            })
+        };
+        lists.update(now, &[wanted(1)], walk).unwrap();
+        lists.update(now, &[wanted(1), wanted(2)], walk).unwrap();
+        assert_eq!((lists.lists.len(), walks.get()), (0, 1));
+        go_on.send(()).unwrap();
+        while lists.lists.is_empty() {
+            lists.update(now, &[wanted(1), wanted(2)], walk).unwrap();
+        }
+        assert!(lists.lists.contains_key(&wanted(1).asker));
+        while lists.lists.len() < 2 {
+            lists.update(now, &[wanted(1), wanted(2)], walk).unwrap();
+        }
+        assert_eq!(walks.get(), 2);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use switchback_wire::sb_load;
 
-use crate::programs::FlowCounts;
+use crate::flow_map::FlowCounts;
 
 /// Load computed from the sums. The sums miss flows from before the programs' start and entries that the map `owned`
 /// has lost; a walk over that map finds the difference.

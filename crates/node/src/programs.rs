@@ -9,7 +9,7 @@ mod clients;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
@@ -23,11 +23,12 @@ use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pi
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, bytes_of, endpoint, read_from, sb_flow, sb_flow_state, sb_listed,
-    sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings, sb_owned, sb_ownership,
-    sb_persistence, sb_pool_here, sb_reason, sb_server, sb_stalled,
+    sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings, sb_persistence, sb_pool_here,
+    sb_server, sb_stalled,
 };
 
 use crate::facts::{Asker, asker_of};
+use crate::flow_map::FlowMap;
 use crate::plan::{OwnNode, Plan, PoolListener};
 use crate::released::Released;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
@@ -293,66 +294,9 @@ impl<'obj> Programs<'obj> {
         read_loads(&self.skeleton.maps.load)
     }
 
-    /// Counts flows and requests without a whole response, by the node's number, by visiting each flow: slow, but
-    /// independent of the sums.
-    pub(crate) fn walk(&self) -> Result<HashMap<u16, FlowCounts>> {
-        let mut all = HashMap::<u16, FlowCounts>::new();
-        let count = |_: &[u8], value: &[u8]| {
-            let Some(flow) = read_from::<sb_owned>(value) else { return };
-            let walked = all.entry(flow.node).or_default();
-            let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
-            let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
-            walked.flows += i64::from(is_open);
-            walked.owned += usize::from(is_ours);
-            if is_ours && !flow.framing.is_lost() {
-                walked.in_flight += i64::from(flow.requests.wrapping_sub(flow.responses));
-            }
-        };
-        maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
-        Ok(all)
-    }
-
-    /// Number of flows that nodes of this machine have, including those being adopted, by VIP.
-    pub(crate) fn flows_by_vip(&self) -> Result<HashMap<SocketAddr, usize>> {
-        let mut counts = HashMap::new();
-        let count = |flow: &[u8], owned: &[u8]| {
-            let Some((flow, owned)) = read_from::<sb_flow>(flow).zip(read_from::<sb_owned>(owned)) else {
-                return;
-            };
-            if owned.state != sb_ownership::SB_OWN_RELEASED as u8 {
-                *counts.entry(flow.vip()).or_default() += 1;
-            }
-        };
-        maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
-        Ok(counts)
-    }
-
-    /// The keys of all flows that nodes of this machine have or have had, by the node's number.
-    pub(crate) fn flows(&self) -> Result<HashMap<u16, Vec<sb_flow>>> {
-        let mut flows = HashMap::<u16, Vec<sb_flow>>::new();
-        let collect = |flow: &[u8], owned: &[u8]| {
-            if let Some((flow, owned)) = read_from(flow).zip(read_from::<sb_owned>(owned)) {
-                flows.entry(owned.node).or_default().push(flow);
-            }
-        };
-        maps::for_each(&self.skeleton.maps.owned, collect).doing(|| "read the map owned")?;
-        Ok(flows)
-    }
-
-    /// The flows that this node has released and another one can go on with.
-    pub(crate) fn released(&self) -> Result<Vec<Released>> {
-        let mut released = Vec::new();
-        let collect = |flow: &[u8], owned: &[u8]| {
-            let Some((flow, owned)) = read_from(flow).zip(read_from::<sb_owned>(owned)) else { return };
-            let can_go_on = [sb_reason::SB_REASON_NONE, sb_reason::SB_REASON_NO_SOCKET]
-                .iter()
-                .any(|reason| *reason as u8 == owned.reason);
-            if owned.state == sb_ownership::SB_OWN_RELEASED as u8 && can_go_on {
-                released.push((flow, owned));
-            }
-        };
-        maps::for_each(&self.skeleton.maps.owned, collect).doing(|| "read the map owned")?;
-        Ok(released)
+    /// The flows that nodes of this machine have or have had, for walks over all of them.
+    pub(crate) fn flow_map(&self) -> Result<FlowMap> {
+        FlowMap::new(&self.skeleton.maps.owned, &self.skeleton.maps.load)
     }
 
     /// Adds flows that an agent before this one has released, unless the map has newer entries.
@@ -430,17 +374,6 @@ pub(crate) fn by_switch(listening: &[Listening]) -> Vec<(IpAddr, sb_listening_sw
     switches.into_iter().collect()
 }
 
-/// Counts of a node in the result of [`Programs::walk`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlowCounts {
-    /// Flows with a socket, as the programs count them.
-    pub(crate) flows: i64,
-    /// Requests without a whole response, on flows whose responses can be followed.
-    pub(crate) in_flight: i64,
-    /// Flows including those being adopted.
-    pub(crate) owned: usize,
-}
-
 /// Runs `describe_flows` (bpf/list.h) on the flows; the result has those that the node has.
 fn describe(
     program: &ProgramMut<'_>,
@@ -471,7 +404,7 @@ fn describe(
 }
 
 /// The sums of each node over all CPUs.
-fn read_loads(map: &impl MapCore) -> Result<HashMap<u16, sb_load>> {
+pub(crate) fn read_loads(map: &impl MapCore) -> Result<HashMap<u16, sb_load>> {
     let read = |key: Vec<u8>| {
         let number = u32::from_ne_bytes(key[..4].try_into().expect("a key has 4 bytes"));
         Ok((number as u16, read_load(map, &key)?))

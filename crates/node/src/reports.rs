@@ -20,12 +20,13 @@ use switchback_wire::{NodeCounter, SB_VERSION, sb_load};
 use crate::acknowledged::Acknowledgments;
 use crate::drains::Drains;
 use crate::facts::Asker;
+use crate::flow_map::{Counted, Walk};
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
 use crate::machine::Cpu;
 use crate::plan::{OwnNode, Plan, PoolListener};
-use crate::programs::{FlowCounts, Listening, Programs, by_switch};
+use crate::programs::{Listening, Programs, by_switch};
 use crate::sender::Sender;
 use crate::signer::Signer;
 use crate::watch::Watch;
@@ -94,7 +95,9 @@ pub(crate) struct Reporter {
     /// By the node's number.
     loads: HashMap<u16, Load>,
     acknowledgments: Acknowledgments,
-    walked: Option<Instant>,
+    /// The last comparison of the sums with the flow map has begun then.
+    compared: Option<Instant>,
+    comparison: Option<Walk<Counted>>,
     cpu: Cpu,
     cpu_share: u16,
     number: u16,
@@ -111,7 +114,8 @@ impl Reporter {
             askers: Vec::new(),
             loads: HashMap::new(),
             acknowledgments: Acknowledgments::default(),
-            walked: None,
+            compared: None,
+            comparison: None,
             cpu: Cpu::default(),
             cpu_share: 0,
             number: 0,
@@ -138,9 +142,7 @@ impl Reporter {
     pub(crate) fn measure(&mut self, programs: &Programs<'_>) -> Result<()> {
         let now = Instant::now();
         self.listeners = listeners::list(&mut self.diag).ok();
-        if self.walked.is_none_or(|walked| now.duration_since(walked) >= WALK) {
-            self.walk(programs)?;
-        }
+        self.compare(programs, now)?;
         let sums = programs.load_sums()?;
         let begun = sums.values().fold(0, |begun: u64, sums| begun.wrapping_add(sums.first_bytes));
         self.acknowledgments.look(now, begun, programs.counter(NodeCounter::Acknowledged)?);
@@ -160,19 +162,32 @@ impl Reporter {
         self.cpu_share
     }
 
-    /// Compares the sums with the flow map, and returns what that has, by the node's number.
-    fn walk(&mut self, programs: &Programs<'_>) -> Result<HashMap<u16, FlowCounts>> {
-        let before = programs.load_sums()?;
-        let walked = programs.walk()?;
-        let after = programs.load_sums()?;
-        let numbers: HashSet<u16> = before.keys().chain(walked.keys()).chain(after.keys()).copied().collect();
+    /// Compares the sums with the flow map from time to time. The first reports wait for that.
+    fn compare(&mut self, programs: &Programs<'_>, now: Instant) -> Result<()> {
+        if self.compared.is_none() {
+            let counted = programs.flow_map()?.count()?;
+            self.correct(&counted);
+            self.compared = Some(now);
+        } else if let Some(over) = self.comparison.take_if(|comparison| comparison.is_over()) {
+            self.correct(&over.result()?);
+        } else if self.comparison.is_none()
+            && self.compared.is_none_or(|compared| now.duration_since(compared) >= WALK)
+        {
+            let flows = programs.flow_map()?;
+            self.comparison = Some(Walk::begin(move || flows.count())?);
+            self.compared = Some(now);
+        }
+        Ok(())
+    }
+
+    fn correct(&mut self, counted: &Counted) {
+        let Counted { before, found, after } = counted;
+        let numbers: HashSet<u16> = before.keys().chain(found.keys()).chain(after.keys()).copied().collect();
         for number in numbers {
             let sums = |of: &HashMap<u16, sb_load>| of.get(&number).copied().unwrap_or_default();
-            let found = walked.get(&number).copied().unwrap_or_default();
-            self.loads.entry(number).or_default().correct(&sums(&before), found, &sums(&after));
+            let found = found.get(&number).copied().unwrap_or_default();
+            self.loads.entry(number).or_default().correct(&sums(before), found, &sums(after));
         }
-        self.walked = Some(Instant::now());
-        Ok(walked)
     }
 
     /// Sends reports with the last measurements.
@@ -298,17 +313,8 @@ impl Reporter {
         })
     }
 
-    /// Adds the measurements to the agent's status.
-    pub(crate) fn status(
-        &mut self,
-        plan: &Plan,
-        checks: &Checks,
-        programs: &Programs<'_>,
-        drains: &Drains,
-        status: &mut NodeStatus,
-    ) -> Result<()> {
-        let walked = self.walk(programs)?;
-        status.flows = walked.values().map(|walked| walked.owned as u64).sum();
+    /// Adds the measurements to the agent's status, without numbers of flows.
+    pub(crate) fn status(&self, plan: &Plan, checks: &Checks, drains: &Drains, status: &mut NodeStatus) {
         status.cpu = f64::from(self.cpu_share) / 1000.0;
         (status.switches, status.switch_versions) = self.switches.iter().copied().unzip();
         status.listeners = self.listeners(plan, checks, drains);
@@ -317,7 +323,7 @@ impl Reporter {
             MemberStatus {
                 name: node.name.clone(),
                 draining: drains.has(node.number),
-                flows: walked.get(&node.number).map_or(0, |walked| walked.owned as u32),
+                flows: 0,
                 in_flight: load.in_flight(),
                 first_byte_us: load.first_byte().map(|time| time.as_micros() as u64),
             }
@@ -327,7 +333,6 @@ impl Reporter {
         status.in_flight = status.nodes.iter().map(|node| node.in_flight).sum();
         let times: Vec<u64> = status.nodes.iter().filter_map(|node| node.first_byte_us).collect();
         status.first_byte_us = times.iter().sum::<u64>().checked_div(times.len() as u64);
-        Ok(())
     }
 
     /// The listeners as last measured.

@@ -96,17 +96,21 @@ fn downloads_over_tls_go_on_when_their_agent_dies() -> Result {
     outlive_first(&downloads, || Ok(cluster.agent(0).signal(Signal::SIGKILL)?))
 }
 
-/// It may be back before the switch takes the node for dead.
+/// It may be back before the switch takes the node for dead. Then the kernel sends what it has been given, and a response
+/// goes on elsewhere when its client has read that.
 #[test]
 fn downloads_over_tls_go_on_when_their_agent_is_started_again() -> Result {
     let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
     let downloads = Downloads::over_tls(&cluster.lab, scale(), &[])?;
-    let mut again = None;
-    outlive_first(&downloads, || {
+    let (mut had, mut again) = (0, None);
+    let anew = downloads.beside(|| {
+        had = of_resume(&cluster.lab, 0, "under_way")?;
         cluster.agent(0).signal(Signal::SIGKILL)?;
         again = Some(cluster.spawn_node(0)?);
         Ok(())
     })?;
+    assert!(had > 0);
+    assert_eq!((anew, downloads.dispatched("resumed")?, downloads.dispatched("not_resumed")?), (0, had, 0));
     again.iter().try_for_each(stop)
 }
 

@@ -5,12 +5,15 @@
 //! over, as after SIGKILL. Connections over TLS need this process: those with an insured response are left to its heirs, and
 //! those that no other node has taken then are closed.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use switchback_runtime::Result;
 
 use super::Agent;
 use crate::drains::Drain;
+use crate::flow_map::Walk;
 use crate::insurance::Insurance;
 use crate::reports::listening;
 
@@ -21,12 +24,15 @@ const SECOND_THOUGHT: Duration = Duration::from_secs(2);
 /// Time for other nodes to go on with responses over TLS.
 const TAKE_OVER: Duration = Duration::from_secs(3);
 
+/// Numbers of connections, by VIP.
+type ByVip = HashMap<SocketAddr, usize>;
+
 /// Whether the agent has been told to end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Ending {
     Not,
-    /// It drains the node until then.
-    Drains(Instant),
+    /// It drains the node until then, and counts the connections again and again.
+    Drains(Instant, Option<Walk<ByVip>>),
     /// It leaves responses over TLS to other nodes until then.
     Leaves(Instant),
 }
@@ -80,16 +86,20 @@ impl Agent<'_> {
                  {patience:?}, it breaks them"
             );
         }
-        self.ending = Ending::Drains(Instant::now() + patience);
+        self.ending = Ending::Drains(Instant::now() + patience, Some(self.count()?));
         Ok(None)
     }
 
     /// Whether the agent that was told to end can do so now.
     pub(super) fn can_end(&mut self) -> Result<Option<End>> {
         let now = Instant::now();
-        if let Ending::Drains(until) = self.ending {
-            if self.connections()?.are_none() {
-                return Ok(Some(End::InOrder));
+        if let Ending::Drains(until, count) = &mut self.ending {
+            let (until, over) = (*until, count.take_if(|count| count.is_over()));
+            if let Some(over) = over {
+                if self.connections_in(&over.result()?).are_none() {
+                    return Ok(Some(End::InOrder));
+                }
+                self.ending = Ending::Drains(until, Some(self.count()?));
             }
             if now >= until {
                 self.ending = Ending::Leaves(now + TAKE_OVER);
@@ -121,12 +131,21 @@ impl Agent<'_> {
         Ok(Some(End::Leaves))
     }
 
+    fn count(&self) -> Result<Walk<ByVip>> {
+        let flows = self.programs.flow_map()?;
+        Walk::begin(move || flows.count_by_vip())
+    }
+
     fn connections(&self) -> Result<Connections> {
+        Ok(self.connections_in(&self.programs.flow_map()?.count_by_vip()?))
+    }
+
+    fn connections_in(&self, counts: &ByVip) -> Connections {
         let mut connections = Connections::default();
-        for (vip, count) in self.programs.flows_by_vip()? {
-            let kind = if self.plan.ends_tls(vip) { &mut connections.tls } else { &mut connections.servers };
+        for (vip, count) in counts {
+            let kind = if self.plan.ends_tls(*vip) { &mut connections.tls } else { &mut connections.servers };
             *kind += count;
         }
-        Ok(connections)
+        connections
     }
 }

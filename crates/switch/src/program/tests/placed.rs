@@ -193,7 +193,8 @@ fn the_successor_of_a_connection_is_left_to_the_l7_thread() {
             for mode in [SB_MODE_HELD, SB_MODE_REQUESTS] {
                 let packet = first(&bench, &flow, PLAIN.as_bytes());
                 let origin = packet.seq.wrapping_sub(1000);
-                let before = sb_flow_entry { origin, contested: 1, mode: mode as u8, ..entry(&flow, V4, b"") };
+                let before =
+                    sb_flow_entry { origin, contested: 1, mode: mode as u8, ..entry(&flow, V4, b"") };
                 bench.put(&flow, &before);
                 bench.choose_ahead(&[V4], SHARE);
                 let what = format!("mode {mode:?}, acknowledged {acknowledged}");
