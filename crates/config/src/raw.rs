@@ -123,13 +123,13 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held as u64)))]
     pub held: Option<Spanned<String>>,
-    /// Connections that a switch knows at a time, each for 0.2 KiB of kernel memory, which is taken at its start. Of more,
+    /// Connections that a switch knows at a time, each for 250 bytes of kernel memory, which is taken at its start. Of more,
     /// those give way of which nothing has been heard for longest; nodes are asked about them when they go on. A change needs
     /// a restart of the switch.
     #[schemars(transform = shape::number(limits::FLOWS))]
     #[schemars(extend("default" = crate::Limits::default().flows))]
     pub flows: Option<Spanned<i64>>,
-    /// Connections that a node knows at a time, each for 0.7 KiB of kernel memory, which is taken at its start. Of more, those
+    /// Connections that a node knows at a time, each for 1080 bytes of kernel memory, which is taken at its start. Of more, those
     /// give way of which nothing has been heard for longest: their next request goes on as before if it stays on the node,
     /// and is reset if it does not. A change needs a restart of the node.
     #[schemars(transform = shape::number(limits::FLOWS))]

@@ -441,12 +441,22 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     Ok(open)
 }
 
-/// Sets the size of the flow maps.
+/// Sets the sizes of the maps for so many flows.
 fn set_flows(open: &mut OpenNodeSkel<'_>, flows: u32) -> Result<()> {
-    let doing = || format!("set the number of flows to {flows}");
-    open.maps.owned.set_max_entries(flows).doing(doing)?;
-    open.maps.away.set_max_entries(flows).doing(doing)?;
-    open.maps.over.set_max_entries(flows).doing(doing)
+    let maps = &mut open.maps;
+    [
+        &mut maps.owned,
+        &mut maps.away,
+        &mut maps.over,
+        &mut maps.claims,
+        &mut maps.have_heirs,
+        &mut maps.fingerprints,
+        &mut maps.heard,
+        &mut maps.insured,
+    ]
+    .into_iter()
+    .try_for_each(|map| map.set_max_entries(flows))
+    .doing(|| format!("set the number of flows to {flows}"))
 }
 
 /// Adds to a load error how to find out what the machine lacks.

@@ -50,6 +50,13 @@ pub fn for_each(map: &impl MapCore, mut each: impl FnMut(&[u8], &[u8])) -> io::R
     }
 }
 
+/// Kernel memory of a map, in bytes (`bpf_map_show_fdinfo()`, kernel/bpf/syscall.c).
+pub fn memory(map: &impl MapCore) -> io::Result<u64> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd()))?;
+    let line = info.lines().find_map(|line| line.strip_prefix("memlock:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::Error::other("not a BPF map"))
+}
+
 /// Writes these entries, and then removes all others.
 pub fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs::Result<()> {
     for (key, value) in wanted {

@@ -175,7 +175,7 @@ static __noinline int is_successor(struct xdp_md *ctx, const struct packet *p,
 
 static __always_inline struct handshake *handshake_of(__u32 isn)
 {
-        __u32 index = isn & (HANDSHAKES - 1);
+        __u32 index = isn & handshakes_mask;
 
         return bpf_map_lookup_elem(&handshakes, &index);
 }

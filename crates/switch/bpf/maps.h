@@ -92,11 +92,12 @@ struct handshake {
         __u32 begun;   /* the first request has begun to arrive */
 };
 
-#define HANDSHAKES (1 << 15)
+/* One less than the size of `handshakes`, which is a power of two. */
+const volatile __u32 handshakes_mask;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, HANDSHAKES);
+        __uint(max_entries, 1);
         __type(key, __u32);
         __type(value, struct handshake);
 } handshakes SEC(".maps");

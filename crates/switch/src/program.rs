@@ -31,12 +31,14 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/switch.skel.rs"));
 }
 use skeleton::types::change_kind;
-use skeleton::{SwitchSkel, SwitchSkelBuilder};
+use skeleton::{OpenSwitchSkel, SwitchSkel, SwitchSkelBuilder};
 
 /// Size of a CPU's ring, in bytes; a power of two.
 const RING_LEN: u32 = 4 << 20;
 /// Size of a CPU's observer ring, in bytes; a power of two.
 const OBSERVED_LEN: u32 = 4 << 20;
+/// Least size of a map.
+const FEWEST: u32 = 1 << 12;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
 
 /// XDP attachment mode of an interface.
@@ -121,9 +123,8 @@ impl Program {
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
         let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
         open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
-        open.maps.flows.set_max_entries(flows).doing(|| format!("set the number of flows to {flows}"))?;
-        let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
-        constants.framing_cells.copy_from_slice(framing::requests().cells());
+        set_flows(&mut open, flows)?;
+        constants(&mut open).framing_cells.copy_from_slice(framing::requests().cells());
         for mut map in open.open_object_mut().maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if let Some(pins) = &pins
@@ -419,6 +420,26 @@ impl Program {
 fn sum(map: &impl MapCore, key: u32) -> u64 {
     let values = map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
     values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
+}
+
+fn constants<'a>(open: &'a mut OpenSwitchSkel<'_>) -> &'a mut skeleton::types::rodata {
+    open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata")
+}
+
+/// Sets the sizes of the maps for so many flows with a node.
+fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
+    // Fewer are without a node at a time, or have ended not long ago.
+    let others = (flows / 4).max(FEWEST);
+    let handshakes = (flows / 8).max(FEWEST).next_power_of_two();
+    let maps = &mut open.maps;
+    maps.flows
+        .set_max_entries(flows)
+        .and_then(|()| maps.waiting.set_max_entries(others))
+        .and_then(|()| maps.over.set_max_entries(others))
+        .and_then(|()| maps.handshakes.set_max_entries(handshakes))
+        .doing(|| format!("set the number of flows to {flows}"))?;
+    constants(open).handshakes_mask = handshakes - 1;
+    Ok(())
 }
 
 /// Removes a pinned map of another layout, which belongs to another version of the program; its flows are lost.

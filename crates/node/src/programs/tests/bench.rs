@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::skel::{OpenSkel, Skel};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut, RingBufferBuilder, num_possible_cpus};
 use libbpf_sys::BPF_F_TEST_SKB_CHECKSUM_COMPLETE;
 use nix::libc;
@@ -23,6 +23,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use switchback_resume::Key;
+use switchback_runtime::maps;
 use switchback_runtime::programs::{Attachment, Place, attach_filter, attach_tcx};
 use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::clock::NodeClock;
@@ -426,6 +427,11 @@ impl Bench {
     /// Another node's response with which this one can go on.
     pub fn insure(&self, flow: &sb_flow, response: &sb_insured) {
         self.skel.maps.insured.update(bytes_of(flow), bytes_of(response), MapFlags::ANY).unwrap();
+    }
+
+    /// Kernel memory of all maps, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.skel.object().maps().map(|map| maps::memory(&map).unwrap()).sum()
     }
 
     /// What is known of it.

@@ -37,6 +37,18 @@ fn answer(bench: &Bench, known: &KnownFlow, op: sb_op) -> Handoff {
     Handoff::parse(&out).expect("an answer")
 }
 
+/// As the configuration reference says of `node_flows`.
+#[test]
+fn a_flow_takes_1080_bytes() {
+    let memory = |flows| {
+        let mut bytes = 0;
+        alone(|| bytes = Bench::with_flows(flows).memory());
+        bytes as f64
+    };
+    let bytes = (memory(1 << 17) - memory(1 << 16)) / f64::from(1 << 16);
+    assert!((bytes - 1080.0).abs() < 5.0, "{bytes} bytes");
+}
+
 /// Whether the response is complete is unknown, so no other node may continue: the switch ends the connection.
 #[test]
 fn a_flow_that_was_forgotten_goes_to_no_other_node() {
