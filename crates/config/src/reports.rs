@@ -31,7 +31,23 @@ impl Default for Reports {
     }
 }
 
+/// Reports that all nodes together send to a switch in a second, if the file says no interval.
+const PER_SECOND: u32 = 8000;
+/// Time without a report after which a node is dead, likewise.
+const DEAD_AFTER_TIME: Duration = Duration::from_secs(1);
+
 impl Reports {
+    /// Of a cluster with so many nodes: the more there are, the longer is the interval.
+    pub(crate) fn with_nodes(nodes: usize) -> Self {
+        let default = Reports::default();
+        let interval = Duration::from_millis((nodes as u64 * 1000).div_ceil(PER_SECOND.into()));
+        if interval <= default.interval {
+            return default;
+        }
+        let dead_after = DEAD_AFTER_TIME.as_millis().div_ceil(interval.as_millis()) as u32;
+        Reports { interval, dead_after, ..default }
+    }
+
     /// Each key of `[reports]` with its value in the form of the file.
     pub(crate) fn in_words(&self) -> [(&'static str, String); 3] {
         [

@@ -33,7 +33,7 @@ pub(crate) fn check(
     mut mistakes: Mistakes,
 ) -> Result<(Cluster, Vec<Mistake>), Vec<Mistake>> {
     mistakes.path("key_file", &file.cluster.key_file, "cluster.key");
-    let reports = mistakes.reports(&file.reports);
+    let reports = mistakes.reports(&file.reports, file.node.len());
     let limits = mistakes.limits(&file.limits);
     let access_log = file.access_log.as_ref().and_then(|log| mistakes.access_log(log));
 

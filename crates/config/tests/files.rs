@@ -277,6 +277,24 @@ fn reports() {
         good(&reported("interval = \"200ms\"\nsuspect_after = 5\ndead_after = 6")).reports,
         Reports { interval: Duration::from_millis(200), suspect_after: 5, dead_after: 6 }
     );
+    let of_nodes = |count: u32, lines: &str| {
+        let mut text = reported(lines);
+        let others = (0..count)
+            .map(|node| format!("[[node]]\nname = \"m{node}\"\naddress = \"2001:db8:1::{node:x}\"\n"));
+        text.extend(others);
+        good(&text).reports
+    };
+    let few = good(GOOD).nodes.len() as u32;
+    assert_eq!(of_nodes(400 - few, ""), defaults);
+    let many = |millis, dead_after| Reports {
+        interval: Duration::from_millis(millis),
+        suspect_after: 3,
+        dead_after,
+    };
+    assert_eq!(of_nodes(401 - few, ""), many(51, 20));
+    assert_eq!(of_nodes(1000 - few, ""), many(125, 8));
+    assert_eq!(of_nodes(1000 - few, "interval = \"50ms\""), defaults);
+    assert_eq!(of_nodes(1000 - few, "suspect_after = 9"), Reports { suspect_after: 9, ..many(125, 9) });
     let rows = [
         ("interval", "\"10ms\"", "\"9999us\""),
         ("interval", "\"1s\"", "\"1s 1ns\""),

@@ -1,4 +1,4 @@
-//! The cost of reports: what a thousand nodes that report every 50 ms take of the switch.
+//! The cost of reports: what a thousand nodes take of the switch.
 //!
 //! There are no such nodes: one host of the lab sends their reports, evenly over time, as nodes do that were not started at
 //! the same moment. No client has a request meanwhile.
@@ -36,8 +36,6 @@ const NODES: u32 = 1000;
 const REPORTING: [u32; 3] = [0, 100, NODES];
 /// Network of the nodes, which are not in the lab.
 const NETWORK: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 0);
-/// Reports of a node in a second.
-const REPORTS: f64 = 20.0;
 const POOL: &str = "web";
 const PORT: u16 = 80;
 const WARM_UP: Duration = Duration::from_millis(1500);
@@ -92,6 +90,7 @@ impl Experiment for ReportCost {
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let path = lab.write_config_text(&config())?;
         let cluster = switchback_config::load(&path).map_err(|error| Error::Invalid(error.to_string()))?;
+        let interval = cluster.reports.interval;
         let key = keys::handoff_key(cluster.keys[0].as_bytes());
         let (sender, network) = (lab.node(0), format!("{NETWORK}/64"));
         sender.run(["ip", "-6", "route", "add", "blackhole", &network])?.success()?;
@@ -103,14 +102,15 @@ impl Experiment for ReportCost {
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
             for &nodes in in_turn(&REPORTING, repetition) {
-                let reporting = Reporting { to: lab.switch(0).ipv6(), vip: lab.vip4().into(), nodes, key };
+                let (to, vip) = (lab.switch(0).ipv6(), lab.vip4().into());
+                let reporting = Reporting { to, vip, nodes, interval, key };
                 let sample = reporting.beside(lab, || {
                     thread::sleep(WARM_UP);
                     expect_heard(lab, options, nodes)?;
                     let (start, before) = (Instant::now(), meter.read()?);
                     thread::sleep(Duration::from_secs(options.seconds.into()));
                     let (switch, time) = (meter.read()? - before, start.elapsed());
-                    let reports = (f64::from(nodes) * REPORTS * time.as_secs_f64()) as u64;
+                    let reports = reporting.due(time);
                     Ok(Sample { repetition, nodes, reports, time, switch })
                 })?;
                 progress.loaded(&format!(
@@ -170,10 +170,17 @@ struct Reporting {
     to: Ipv6Addr,
     vip: IpAddr,
     nodes: u32,
+    /// Of a node's reports.
+    interval: Duration,
     key: sb_key,
 }
 
 impl Reporting {
+    /// Number of reports in this time.
+    fn due(&self, time: Duration) -> u64 {
+        (time.as_secs_f64() / self.interval.as_secs_f64() * f64::from(self.nodes)) as u64
+    }
+
     /// Sends their reports while `work` runs.
     fn beside<T>(self, lab: &Lab, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let over = AtomicBool::new(false);
@@ -192,7 +199,7 @@ impl Reporting {
         let to: SockaddrStorage = SocketAddrV6::new(self.to, 0, 0, 0).into();
         let (start, mut sent) = (Instant::now(), 0u64);
         while !over.load(Ordering::Relaxed) {
-            let due = (start.elapsed().as_secs_f64() * REPORTS * f64::from(self.nodes)) as u64;
+            let due = self.due(start.elapsed());
             for number in sent..due {
                 sendto(socket.as_raw_fd(), &self.packet(number)?, &to, MsgFlags::empty())?;
             }

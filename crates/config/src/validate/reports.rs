@@ -4,8 +4,11 @@ use crate::mistakes::Mistakes;
 use crate::{Reports, raw, reports};
 
 impl Mistakes {
-    pub(super) fn reports(&mut self, file: &raw::Reports) -> Reports {
-        let default = Reports::default();
+    pub(super) fn reports(&mut self, file: &raw::Reports, nodes: usize) -> Reports {
+        let default = match file.interval {
+            Some(_) => Reports::default(),
+            None => Reports::with_nodes(nodes),
+        };
         let interval = self.time("interval", &file.interval, reports::INTERVAL, default.interval);
         let suspect_after = self.number_or(
             "suspect_after",
