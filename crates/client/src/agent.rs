@@ -118,7 +118,7 @@ impl Agent<'_> {
             Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
             Request::Drain { .. } => Err(Error::new("this is a client, which has nothing to drain")),
         };
-        answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
+        answer.unwrap_or_else(|error| Response::failed(&error))
     }
 
     /// Reads the configuration again, applies it, and logs that; the result has one line per change.

@@ -340,19 +340,11 @@ impl Agent<'_> {
     }
 
     fn answer(&mut self, request: Request) -> Answer {
-        let answer = match request {
-            Request::Status => match self.status() {
-                Ok(rest) => {
-                    return Answer::Later(Box::new(|| {
-                        rest().map_or_else(|error| failed(&error), |status| Response::status(ROLE, &status))
-                    }));
-                }
-                Err(error) => Err(error),
-            },
-            Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
-            Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
-        };
-        answer.unwrap_or_else(|error| failed(&error)).into()
+        match request {
+            Request::Status => Answer::status(ROLE, self.status()),
+            Request::Reload {} => Response::from(self.reload()).into(),
+            Request::Drain { node, on } => Response::from(self.drain(&node, on)).into(),
+        }
     }
 
     /// Sends facts to the switches.
@@ -610,10 +602,6 @@ fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
         adoption: plan.adopting.setting() as u8,
         ..Default::default()
     })
-}
-
-fn failed(error: &Error) -> Response {
-    Response::Failed { message: error.to_string() }
 }
 
 /// A random epoch, which distinguishes this agent's facts from those of earlier and later agents.

@@ -75,6 +75,18 @@ impl Response {
             Err(error) => Response::Failed { message: format!("cannot write the status: {error}") },
         }
     }
+
+    /// The request was not carried out, for this reason.
+    pub fn failed(error: &Error) -> Response {
+        Response::Failed { message: error.to_string() }
+    }
+}
+
+/// What a command has done, one line for each change.
+impl From<Result<Vec<String>>> for Response {
+    fn from(done: Result<Vec<String>>) -> Response {
+        done.map_or_else(|error| Response::failed(&error), |lines| Response::Done { lines })
+    }
 }
 
 /// An answer, now or from a thread.
@@ -83,6 +95,23 @@ pub enum Answer {
     Now(Response),
     /// A closure that computes it in a thread of its own, because it takes long.
     Later(Box<dyn FnOnce() -> Response + Send>),
+}
+
+impl Answer {
+    /// The status of a daemon of this role, the rest of which a thread computes.
+    pub fn status<S: Serialize>(
+        role: &'static str,
+        rest: Result<impl FnOnce() -> Result<S> + Send + 'static>,
+    ) -> Answer {
+        let status = move |rest: Result<S>| match rest {
+            Ok(status) => Response::status(role, &status),
+            Err(error) => Response::failed(&error),
+        };
+        match rest {
+            Ok(rest) => Answer::Later(Box::new(move || status(rest()))),
+            Err(error) => Response::failed(&error).into(),
+        }
+    }
 }
 
 impl From<Response> for Answer {

@@ -185,11 +185,13 @@ fn start_and_serve(
         }
         if events.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
-                Request::Status => status(&driver.borrow()),
+                Request::Status => Answer::status(ROLE, driver.borrow().status()),
                 Request::Reload {} => {
-                    done(reload_from(options, here.is_some(), &mut driver.borrow_mut())).into()
+                    Response::from(reload_from(options, here.is_some(), &mut driver.borrow_mut())).into()
                 }
-                Request::Drain { node, on } => done(drain(&mut driver.borrow_mut(), &node, on)).into(),
+                Request::Drain { node, on } => {
+                    Response::from(drain(&mut driver.borrow_mut(), &node, on)).into()
+                }
             })?;
         }
     }
@@ -237,23 +239,6 @@ fn settle(
         sleep(epoll, rings, program, driver)?;
     }
     Ok(())
-}
-
-fn status(driver: &Driver<'_>) -> Answer {
-    match driver.status() {
-        Ok(rest) => Answer::Later(Box::new(|| match rest() {
-            Ok(status) => Response::status(ROLE, &status),
-            Err(error) => done(Err(error)),
-        })),
-        Err(error) => done(Err(error)).into(),
-    }
-}
-
-fn done(result: Result<Vec<String>>) -> Response {
-    match result {
-        Ok(lines) => Response::Done { lines },
-        Err(error) => Response::Failed { message: error.to_string() },
-    }
 }
 
 fn reload_from(options: &Options, beside_node: bool, driver: &mut Driver<'_>) -> Result<Vec<String>> {
