@@ -129,14 +129,14 @@ impl<'a> Downloads<'a> {
         let count = || self.lab.switches().map(|switch| dispatched(switch, "resumed")).sum();
         let waited =
             wait_until("all responses have gone on", PATIENCE, count, |count: &u64| *count >= resumed);
-        if waited.is_err() {
+        waited.inspect_err(|_| {
             println!("{resumed} responses were under way");
             for host in self.lab.switches().chain(self.lab.nodes()) {
                 let of = |key: &str| status(host).map(|status| status[key].to_string());
                 println!("{}: {:?}, {:?}", host.name(), of("dispatch"), of("resume"));
             }
-        }
-        waited.map(|_| start.elapsed())
+        })?;
+        Ok(start.elapsed())
     }
 
     fn dispatched(&self, key: &str) -> Result<u64> {

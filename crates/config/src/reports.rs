@@ -13,6 +13,9 @@ pub(crate) const SUSPECT_AFTER: std::ops::RangeInclusive<u32> = 1..=100;
 /// Allowed values of [`Reports::dead_after`].
 pub(crate) const DEAD_AFTER: std::ops::RangeInclusive<u32> = 1..=1000;
 
+/// Most reports that all nodes together send to a switch in a second by default.
+const PER_SECOND: u64 = 8000;
+
 /// `[reports]`, or the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reports {
@@ -31,20 +34,16 @@ impl Default for Reports {
     }
 }
 
-/// Reports that all nodes together send to a switch in a second, if the file says no interval.
-const PER_SECOND: u32 = 8000;
-/// Time without a report after which a node is dead, likewise.
-const DEAD_AFTER_TIME: Duration = Duration::from_secs(1);
-
 impl Reports {
     /// Of a cluster with so many nodes: the more there are, the longer is the interval.
     pub(crate) fn with_nodes(nodes: usize) -> Self {
         let default = Reports::default();
-        let interval = Duration::from_millis((nodes as u64 * 1000).div_ceil(PER_SECOND.into()));
+        let interval = Duration::from_millis((nodes as u64 * 1000).div_ceil(PER_SECOND));
         if interval <= default.interval {
             return default;
         }
-        let dead_after = DEAD_AFTER_TIME.as_millis().div_ceil(interval.as_millis()) as u32;
+        let dead = default.interval * default.dead_after;
+        let dead_after = dead.as_millis().div_ceil(interval.as_millis()) as u32;
         Reports { interval, dead_after, ..default }
     }
 

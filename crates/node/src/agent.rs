@@ -445,7 +445,7 @@ impl Agent<'_> {
         let numbers: Vec<u16> = self.plan.nodes.iter().map(|node| node.number).collect();
         let flows = self.programs.flow_map()?;
         Ok(move || {
-            let found = flows.count()?.found;
+            let found = flows.count()?;
             status.flows = found.values().map(|counts| counts.owned as u64).sum();
             for (member, number) in std::iter::zip(&mut status.nodes, numbers) {
                 member.flows = found.get(&number).map_or(0, |counts| counts.owned as u32);

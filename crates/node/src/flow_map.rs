@@ -31,7 +31,7 @@ pub(crate) struct FlowCounts {
 
 /// Counts by the node's number, with the programs' sums right before and after the walk.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct Comparison {
     pub(crate) before: HashMap<u16, sb_load>,
     pub(crate) found: HashMap<u16, FlowCounts>,
     pub(crate) after: HashMap<u16, sb_load>,
@@ -53,9 +53,17 @@ impl FlowMap {
         maps::for_each(&self.owned, read).doing(|| "read the map owned")
     }
 
-    /// Counts flows and requests without a whole response by visiting each flow: slow, but independent of the sums.
-    pub(crate) fn count(&self) -> Result<Counted> {
-        let before = read_loads(&self.load)?;
+    pub(crate) fn compare(&self) -> Result<Comparison> {
+        Ok(Comparison {
+            before: read_loads(&self.load)?,
+            found: self.count()?,
+            after: read_loads(&self.load)?,
+        })
+    }
+
+    /// Counts flows and requests without a whole response, by the node's number, by visiting each flow: slow, but independent
+    /// of the sums.
+    pub(crate) fn count(&self) -> Result<HashMap<u16, FlowCounts>> {
         let mut found = HashMap::<u16, FlowCounts>::new();
         self.for_each(|_, owned| {
             let counts = found.entry(owned.node).or_default();
@@ -67,7 +75,7 @@ impl FlowMap {
                 }
             }
         })?;
-        Ok(Counted { before, found, after: read_loads(&self.load)? })
+        Ok(found)
     }
 
     /// Number of flows that nodes of this machine have, including those being adopted, by VIP.

@@ -20,7 +20,7 @@ use switchback_wire::{NodeCounter, SB_VERSION, sb_load};
 use crate::acknowledged::Acknowledgments;
 use crate::drains::Drains;
 use crate::facts::Asker;
-use crate::flow_map::{Counted, Walk};
+use crate::flow_map::{Comparison, Walk};
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
@@ -97,7 +97,7 @@ pub(crate) struct Reporter {
     acknowledgments: Acknowledgments,
     /// The last comparison of the sums with the flow map has begun then.
     compared: Option<Instant>,
-    comparison: Option<Walk<Counted>>,
+    comparison: Option<Walk<Comparison>>,
     cpu: Cpu,
     cpu_share: u16,
     number: u16,
@@ -164,24 +164,24 @@ impl Reporter {
 
     /// Compares the sums with the flow map from time to time. The first reports wait for that.
     fn compare(&mut self, programs: &Programs<'_>, now: Instant) -> Result<()> {
-        if self.compared.is_none() {
-            let counted = programs.flow_map()?.count()?;
-            self.correct(&counted);
-            self.compared = Some(now);
-        } else if let Some(over) = self.comparison.take_if(|comparison| comparison.is_over()) {
+        if let Some(over) = self.comparison.take_if(|comparison| comparison.is_over()) {
             self.correct(&over.result()?);
-        } else if self.comparison.is_none()
-            && self.compared.is_none_or(|compared| now.duration_since(compared) >= WALK)
+        }
+        if self.compared.is_some_and(|compared| now.duration_since(compared) < WALK)
+            || self.comparison.is_some()
         {
-            let flows = programs.flow_map()?;
-            self.comparison = Some(Walk::begin(move || flows.count())?);
-            self.compared = Some(now);
+            return Ok(());
+        }
+        let flows = programs.flow_map()?;
+        match self.compared.replace(now) {
+            None => self.correct(&flows.compare()?),
+            Some(_) => self.comparison = Some(Walk::begin(move || flows.compare())?),
         }
         Ok(())
     }
 
-    fn correct(&mut self, counted: &Counted) {
-        let Counted { before, found, after } = counted;
+    fn correct(&mut self, compared: &Comparison) {
+        let Comparison { before, found, after } = compared;
         let numbers: HashSet<u16> = before.keys().chain(found.keys()).chain(after.keys()).copied().collect();
         for number in numbers {
             let sums = |of: &HashMap<u16, sb_load>| of.get(&number).copied().unwrap_or_default();

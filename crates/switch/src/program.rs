@@ -37,7 +37,7 @@ use skeleton::{OpenSwitchSkel, SwitchSkel, SwitchSkelBuilder};
 const RING_LEN: u32 = 4 << 20;
 /// Size of a CPU's observer ring, in bytes; a power of two.
 const OBSERVED_LEN: u32 = 4 << 20;
-/// Least size of a map.
+/// Least size of the maps that follow from the number of flows.
 const FEWEST: u32 = 1 << 12;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
 
@@ -432,12 +432,15 @@ fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
     let others = (flows / 4).max(FEWEST);
     let handshakes = (flows / 8).max(FEWEST).next_power_of_two();
     let maps = &mut open.maps;
-    maps.flows
-        .set_max_entries(flows)
-        .and_then(|()| maps.waiting.set_max_entries(others))
-        .and_then(|()| maps.over.set_max_entries(others))
-        .and_then(|()| maps.handshakes.set_max_entries(handshakes))
-        .doing(|| format!("set the number of flows to {flows}"))?;
+    [
+        (&mut maps.flows, flows),
+        (&mut maps.waiting, others),
+        (&mut maps.over, others),
+        (&mut maps.handshakes, handshakes),
+    ]
+    .into_iter()
+    .try_for_each(|(map, size)| map.set_max_entries(size))
+    .doing(|| format!("set the number of flows to {flows}"))?;
     constants(open).handshakes_mask = handshakes - 1;
     Ok(())
 }
