@@ -35,16 +35,34 @@ pub struct Switch {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
     log: Log,
+}
+
+/// The switch's threads.
+#[derive(Args)]
+struct Threads {
+    /// Number of threads that read requests; without, one for each receive queue of the interface, but no more than CPUs
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
 }
 
 impl Switch {
     pub fn run(self) -> Result<(), Failure> {
-        let Switch { config, interfaces, zone, name, log } = self;
+        let Switch { config, interfaces, zone, name, threads, log } = self;
         log.begin();
         let first = interfaces.first().map_or("", String::as_str);
         let admin = admin(&[(switchback_switch::ROLE, first)])?;
-        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone, name, admin })?)
+        let Threads { threads } = threads;
+        Ok(switchback_switch::run(switchback_switch::Options {
+            config,
+            interfaces,
+            zone,
+            name,
+            threads,
+            admin,
+        })?)
     }
 }
 
@@ -144,12 +162,14 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
     #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
     log: Log,
 }
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
-        let Run { config, name, zone, .. } = &self;
+        let Run { config, name, zone, threads, .. } = &self;
         self.log.begin();
         let cluster = switchback_config::load(config)?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);
@@ -178,6 +198,7 @@ impl Run {
             interfaces: vec![interface.clone()],
             zone: zone.clone(),
             name: Some(name.clone()),
+            threads: threads.threads,
             admin: admin.clone(),
         };
         let agent = switchback_node::Options { config: config.clone(), name: name.clone(), interface, admin };

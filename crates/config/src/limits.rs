@@ -82,7 +82,8 @@ pub struct Limits {
     pub waiting: usize,
     /// The most client data that waits in the switch unacknowledged for one connection, in bytes.
     pub held_per_flow: usize,
-    /// The most client data held for one source, which is an IPv4 address or an IPv6 /64, in bytes.
+    /// The most client data held for one source, which is an IPv4 address or an IPv6 /64, in each L7 thread of a switch, in
+    /// bytes.
     pub held_per_source: usize,
     /// The most client data held by the whole switch, in bytes.
     pub held: usize,

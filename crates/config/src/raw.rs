@@ -116,7 +116,7 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held_per_flow as u64)))]
     pub held_per_flow: Option<Spanned<String>>,
-    /// The same for one source: an IPv4 address, or an IPv6 /64.
+    /// The same for one source, an IPv4 address or an IPv6 /64, in each L7 thread.
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held_per_source as u64)))]
     pub held_per_source: Option<Spanned<String>>,

@@ -12,6 +12,7 @@ use crate::netlink::{Attributes, Request, Socket};
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// RTM_GETLINK's attribute with the index of the interface below (include/uapi/linux/if_link.h).
 const IFLA_LINK: u16 = 5;
 
@@ -45,6 +46,19 @@ struct EthtoolDriver {
     command: u32,
     driver: [u8; 32],
     rest: [u8; 160],
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolChannels {
+    command: u32,
+    /// Most of each kind.
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
 }
 
 /// The names of all interfaces.
@@ -168,6 +182,18 @@ pub fn gro(name: &str) -> Result<bool> {
     Ok(value.data != 0)
 }
 
+/// Number of queues in which packets arrive; 1 if the driver does not tell.
+pub fn receive_queues(name: &str) -> Result<usize> {
+    let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
+    match try_ethtool(ifreq(name)?, &mut channels) {
+        Ok(()) => Ok((channels.receive + channels.combined).max(1) as usize),
+        Err(nix::Error::EOPNOTSUPP) => Ok(1),
+        Err(errno) => {
+            Err(Error::cannot(format!("read the number of receive queues of {name}"), errno.desc()))
+        }
+    }
+}
+
 /// The name of the interface below, if it is in this namespace.
 fn interface_below(name: &str) -> Result<Option<String>> {
     const RTM_GETLINK: u16 = 18;
@@ -200,14 +226,16 @@ fn address_of(entry: &InterfaceAddress) -> Option<IpAddr> {
 }
 
 fn ask_ethtool<T>(name: &str, question: &mut T) -> Result<()> {
-    let mut request = ifreq(name)?;
+    try_ethtool(ifreq(name)?, question).map_err(|errno| Error::new(errno.desc()))
+}
+
+fn try_ethtool<T>(mut request: libc::ifreq, question: &mut T) -> nix::Result<()> {
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
     with_socket(|socket| {
         // SAFETY: `ifru_data` points to the structure that the command in its first word asks for, which
         // outlives the call.
         unsafe { ethtool(socket, &mut request) }
     })
-    .map_err(|errno| Error::new(errno.desc()))
 }
 
 fn with_socket(ioctl: impl FnOnce(i32) -> nix::Result<i32>) -> nix::Result<()> {

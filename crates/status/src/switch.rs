@@ -250,6 +250,81 @@ pub struct DispatchCounts {
     pub cookies_ignored: u64,
 }
 
+impl DispatchCounts {
+    /// Adds those of another thread.
+    pub fn add(&mut self, other: &DispatchCounts) {
+        let mut other = other.clone();
+        std::iter::zip(self.numbers(), other.numbers()).for_each(|(sum, more)| *sum += *more);
+        for (status, count) in other.answered {
+            *self.answered.entry(status).or_default() += count;
+        }
+        for (reason, count) in other.refused_requests {
+            *self.refused_requests.entry(reason).or_default() += count;
+        }
+    }
+
+    fn numbers(&mut self) -> [&mut u64; 26] {
+        let DispatchCounts {
+            answered: _,
+            refused_requests: _,
+            resent,
+            acknowledged,
+            busy,
+            probed,
+            unasked,
+            recovered,
+            listed,
+            unread,
+            reset_unowned,
+            dropped_flow_full,
+            dropped_source_full,
+            dropped_switch_full,
+            evicted,
+            answers_forgotten,
+            waited,
+            turned_away,
+            passed_on,
+            moved,
+            resumed,
+            not_resumed,
+            reports,
+            taken_back,
+            sessions_kept,
+            sessions_moved,
+            sessions_refused,
+            cookies_ignored,
+        } = self;
+        [
+            resent,
+            acknowledged,
+            busy,
+            probed,
+            unasked,
+            recovered,
+            listed,
+            unread,
+            reset_unowned,
+            dropped_flow_full,
+            dropped_source_full,
+            dropped_switch_full,
+            evicted,
+            answers_forgotten,
+            waited,
+            turned_away,
+            passed_on,
+            moved,
+            resumed,
+            not_resumed,
+            reports,
+            taken_back,
+            sessions_kept,
+            sessions_moved,
+            sessions_refused,
+            cookies_ignored,
+        ]
+    }
+}
+
 /// Reads a map whose keys are statuses; the keys of a JSON object are strings.
 fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
     let counts = BTreeMap::<String, u64>::deserialize(deserializer)?.into_iter();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Records of packets for the L7 thread, in the ring of this CPU. */
+/* Records of packets for the L7 threads, in the rings of this CPU. */
 #ifndef SWITCH_L7_H
 #define SWITCH_L7_H
 
@@ -14,13 +14,6 @@
 #include "packet.h"
 #include "switch_maps.h"
 
-static __always_inline void *ring_of_this_cpu(void)
-{
-        __u32 cpu = bpf_get_smp_processor_id();
-
-        return bpf_map_lookup_elem(&rings, &cpu);
-}
-
 /* Contents of a record besides the packet. Absent parts are NULL. */
 struct record_parts {
         const struct sb_flow *flow;
@@ -32,34 +25,60 @@ struct record_parts {
         __u32 len;
 };
 
+/* Whether the message is the node's own, not a flow's. */
+static __always_inline int is_of_no_flow(__u8 op)
+{
+        return op == SB_OP_REPORT || op == SB_OP_SIZED || op == SB_OP_SYNCED || op == SB_OP_FACTS ||
+               op == SB_OP_FLOWS || op == SB_OP_SWITCHES;
+}
+
+/* The L7 thread that has the flow. The first also has all that belongs to no flow. */
+static __always_inline __u32 thread_of(const struct record_parts *parts)
+{
+        if (l7_threads == 1 || (parts->option && is_of_no_flow(parts->option->op)))
+                return 0;
+        return (__u64)sb_flow_hash(parts->flow) * l7_threads >> 32;
+}
+
+static __always_inline void *ring_of(__u32 thread)
+{
+        __u32 number = bpf_get_smp_processor_id() * l7_threads + thread;
+
+        return bpf_map_lookup_elem(&rings, &number);
+}
+
 /*
- * Wakes the L7 thread if it sleeps. An interrupt for each record would cost more than everything else. The
+ * Wakes the thread if it sleeps. An interrupt for each record would cost more than everything else. The
  * record is in the ring before the program reads the flag, and the exchange is a barrier. The thread clears
  * the flag and then looks at the rings once more. So it either sees the record or is woken.
  */
-static __always_inline void wake_l7(void *ring)
+static __always_inline void wake_l7(__u32 thread, void *ring)
 {
+        struct l7_thread *state;
         void *nothing;
 
-        if (__sync_lock_test_and_set(&l7_awake, 1))
+        if (thread >= SB_L7_THREADS)
+                return;
+        state = &l7_states[thread];
+        if (__sync_lock_test_and_set(&state->awake, 1))
                 return;
         nothing = bpf_ringbuf_reserve(ring, 8, 0);
         if (nothing)
                 bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
         else
-                l7_awake = 0;
+                state->awake = 0;
 }
 
-/* Wakes the L7 thread without a record. */
+/* Wakes the first thread without a record. */
 static __always_inline void wake_l7_now(void)
 {
-        void *ring = ring_of_this_cpu();
+        void *ring = ring_of(0);
 
         if (ring)
-                wake_l7(ring);
+                wake_l7(0, ring);
 }
 
-/* Whether the L7 thread comes for it by itself. The record is in the ring before the program reads the clock. */
+/* Whether the first thread comes for it by itself. The record is in the ring before the program reads the clock. */
 static __always_inline int can_wait(const struct sb_option *option)
 {
         return option && option->op == SB_OP_REPORT && bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
@@ -69,10 +88,11 @@ static __always_inline int can_wait(const struct sb_option *option)
  * Writes a record into the ring; 0 if that fails. `size` is constant so that the verifier knows the
  * reservation.
  */
-static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
+static __always_inline int submit(struct xdp_md *ctx, __u32 thread, const struct record_parts *parts,
                                   const __u32 size)
 {
-        struct sb_record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + size, 0);
+        void *ring = ring_of(thread);
+        struct sb_record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record) + size, 0) : NULL;
         __u32 len = parts->len;
 
         if (!record) {
@@ -95,29 +115,25 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
         }
         bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
         if (!can_wait(parts->option))
-                wake_l7(ring);
+                wake_l7(thread, ring);
         return 1;
 }
 
-/* Gives the IP packet to the L7 thread; 0 if there is no room. */
+/* Gives the IP packet to its L7 thread; 0 if there is no room. */
 static __noinline int offer(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
 {
-        void *ring = ring_of_this_cpu();
+        __u32 thread = thread_of(parts);
 
-        if (!ring) {
-                count(SB_SWITCH_DROP_RING_FULL);
-                return 0;
-        }
         count(counter);
         if (parts->len <= SB_RECORD_SMALL)
-                return submit(ctx, ring, parts, SB_RECORD_SMALL);
+                return submit(ctx, thread, parts, SB_RECORD_SMALL);
         if (parts->len <= SB_RECORD_LARGE)
-                return submit(ctx, ring, parts, SB_RECORD_LARGE);
+                return submit(ctx, thread, parts, SB_RECORD_LARGE);
         count(SB_SWITCH_DROP_TOO_LONG);
         return 0;
 }
 
-/* Gives the packet to the L7 thread, and drops it here. */
+/* Gives the packet to its L7 thread, and drops it here. */
 static __always_inline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
 {
         offer(ctx, parts, counter);

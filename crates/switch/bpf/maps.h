@@ -63,7 +63,7 @@ static __always_inline int has_node(const struct sb_flow_entry *entry)
                entry->mode != SB_MODE_ANSWERED && entry->mode != SB_MODE_RESUMING;
 }
 
-/* Changes to `flows` and `waiting`. The L7 thread writes them here and runs apply_changes(). */
+/* Changes to `flows` and `waiting`. An L7 thread writes them here and runs apply_changes(). */
 enum change_kind {
         CHANGE_REPLACE,
         CHANGE_CREATE,
@@ -81,8 +81,18 @@ struct change {
 
 #define CHANGES_MAX 128
 
-struct change changes[CHANGES_MAX];
-__u32 changes_len;
+struct change_batch {
+        struct change changes[CHANGES_MAX];
+        __u32 len;
+};
+
+/* Argument of apply_changes(). */
+struct change_context {
+        __u32 thread;
+};
+
+/* By L7 thread. */
+struct change_batch batches[SB_L7_THREADS];
 
 /* A handshake under way, in the place that its cookie gives it. A later one may take the place. */
 struct handshake {
@@ -170,7 +180,10 @@ struct {
         __type(value, __u64);
 } counters SEC(".maps");
 
-/* One ring for each CPU, so that receive queues do not contend. User space fills the outer array. */
+/* Number of L7 threads. Each has the flows of a hash. */
+const volatile __u32 l7_threads = 1;
+
+/* For each CPU, a ring for each L7 thread, so that neither contend. User space fills the outer array. */
 struct ring {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 21);
@@ -183,10 +196,14 @@ struct {
         __array(values, struct ring);
 } rings SEC(".maps");
 
-/* Set while the L7 thread polls the rings, or has been woken. The thread clears it before it sleeps. */
-__u32 l7_awake;
+struct l7_thread {
+        /* Set while the thread polls its rings, or has been woken. The thread clears it before it sleeps. */
+        __u32 awake;
+} __attribute__((aligned(64)));
 
-/* Until this time (CLOCK_MONOTONIC, in nanoseconds) reports do not wake it: it will poll the rings then. */
+struct l7_thread l7_states[SB_L7_THREADS];
+
+/* Until this time (CLOCK_MONOTONIC, in nanoseconds) reports wake no thread: the first will poll the rings then. */
 __u64 reports_wait;
 
 static __always_inline void count(__u32 counter)

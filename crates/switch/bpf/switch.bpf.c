@@ -552,18 +552,23 @@ static __always_inline void set_ahead(struct change *change)
 }
 
 /*
- * Applies the changes of the L7 thread to the flow maps. The thread lags behind the packets: a connection
+ * Applies the changes of an L7 thread to the flow maps. The thread lags behind the packets: a connection
  * that it works on may have ended, by its node or because its client began another one, and its entry must
  * not come back. So each change applies to an entry of the same connection only. No connection can begin
  * between lookup and change: its SYN-ACK has to reach the client first, and the client's answer the switch.
  */
 SEC("syscall")
-int apply_changes(void *ctx)
+int apply_changes(const struct change_context *ctx)
 {
+        __u32 thread = ctx->thread;
+        struct change_batch *batch;
         struct change *change;
 
-        for (__u32 i = 0; i < CHANGES_MAX && i < changes_len; i++) {
-                change = &changes[i];
+        if (thread >= SB_L7_THREADS)
+                return 1;
+        batch = &batches[thread];
+        for (__u32 i = 0; i < CHANGES_MAX && i < batch->len; i++) {
+                change = &batch->changes[i];
                 switch (change->kind) {
                 case CHANGE_REPLACE:
                         replace(change);

@@ -2,7 +2,7 @@
 //! from the nodes to the clients directly.
 //!
 //! The XDP program (`bpf/`) forwards every packet that needs no parsing in user space. Packets that may begin a request
-//! reach the [`dispatch`] code through one ring buffer per CPU; `driver` runs it in a single thread, the L7 thread.
+//! reach the [`dispatch`] code through ring buffers; L7 threads (`threads`) run it, each for the flows of a hash.
 
 pub mod dispatch;
 pub mod explain;
@@ -25,17 +25,16 @@ mod sender;
 mod sessions;
 mod sizes;
 mod switches;
+mod threads;
 mod watch;
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use libbpf_rs::MapHandle;
 use switchback_config::{Checked, Cluster, Diagnostic};
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::events;
@@ -44,8 +43,11 @@ use switchback_runtime::{
     Doing, Error, Facts, Follower, Result, Signals, check_switch, checks, interface, tell_ready,
 };
 
-use driver::Driver;
+use switchback_wire::SB_L7_THREADS;
+
+use driver::{Driver, Opened};
 use program::Program;
+use threads::Loop;
 
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "switch";
@@ -61,6 +63,8 @@ pub struct Options {
     pub zone: Option<String>,
     /// The `[[switch]]` entry of this machine, if it has one.
     pub name: Option<String>,
+    /// Number of L7 threads; None: one for each receive queue of the interface that has most.
+    pub threads: Option<usize>,
     /// The server of `[admin]`.
     pub admin: Arc<dyn Follower<Cluster>>,
 }
@@ -75,9 +79,9 @@ pub struct Here {
     pub signals: Signals,
 }
 
-const RINGS: u64 = 0;
 const SIGNALS: u64 = 1;
 const CONTROL: u64 = 2;
+const THREADS: u64 = 3;
 /// Time that handoffs in progress get to finish at shutdown.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -104,10 +108,28 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
     }
     let mut control = ControlServer::bind(ROLE, first)?;
     options.admin.prepare(&cluster)?();
-    let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows)?;
-    let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
+    let threads = threads(options)?;
+    let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows, threads)?;
+    let result =
+        start_and_serve((options, threads), here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
+}
+
+/// Number of L7 threads.
+fn threads(options: &Options) -> Result<usize> {
+    let most = SB_L7_THREADS as usize;
+    if let Some(threads) = options.threads {
+        return match threads {
+            0 => Err(Error::new("the switch needs an L7 thread").remedy("leave out --threads")),
+            _ if threads > most => Err(Error::new(format!("there can be no more than {most} L7 threads"))),
+            _ => Ok(threads),
+        };
+    }
+    let queues = options.interfaces.iter().map(|name| interface::receive_queues(name));
+    let queues = queues.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(1);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(queues.min(cpus).clamp(1, most))
 }
 
 /// Reads the configuration and logs the warnings about it, which are also returned. Beside a node there are none: its
@@ -126,7 +148,7 @@ fn load(options: &Options, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic
 }
 
 fn start_and_serve(
-    options: &Options,
+    (options, threads): (&Options, usize),
     here: Option<(&str, &MapHandle)>,
     cluster: &Cluster,
     program: &mut Program,
@@ -134,43 +156,45 @@ fn start_and_serve(
     control: &mut ControlServer,
 ) -> Result<()> {
     let name = here.map(|(name, _)| name);
-    let driver = Driver::new(cluster.clone(), options.zone.as_deref(), name, program)?;
+    let opened = Opened::new(cluster.clone(), options.zone.as_deref(), name, program, threads)?;
     for name in &options.interfaces {
         program.attach(name)?;
     }
-    let rings: Vec<_> = program.rings.iter().chain(here.map(|(_, ring)| ring)).collect();
     let program: &Program = program;
-    let driver = Rc::new(RefCell::new(driver.start(program)?));
-    let mut builder = RingBufferBuilder::new();
-    for ring in rings {
-        let driver = Rc::clone(&driver);
-        let read = move |data: &[u8]| {
-            driver.borrow_mut().on_record(data);
-            0
-        };
-        builder.add(ring, read).doing(|| "read a ring")?;
-    }
-    let rings = builder.build().doing(|| "read the rings")?;
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).doing(|| "make an epoll instance")?;
-    // SAFETY: the descriptor belongs to `rings`, which lives as long as `epoll`.
-    let ring_fd = unsafe { BorrowedFd::borrow_raw(rings.epoll_fd()) };
-    for (fd, what) in [(ring_fd, RINGS), (signals.as_fd(), SIGNALS), (control.as_fd(), CONTROL)] {
-        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, what)).doing(|| "watch descriptors")?;
-    }
-    for attached in &program.attached {
-        log::info!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
-    }
-    tell_ready();
-    loop {
-        let events = sleep(&epoll, &rings, program, &driver)?;
-        if driver.borrow().leaves_in() == Some(Duration::ZERO) {
-            return settle(&driver, &rings, program, &epoll);
+    std::thread::scope(|scope| {
+        let driver = RefCell::new(opened.start(scope, program)?);
+        for attached in &program.attached {
+            log::info!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
         }
-        if events.contains(&SIGNALS) {
+        tell_ready();
+        serve(options, here.map(|(_, ring)| ring), &driver, signals, control)
+    })
+}
+
+fn serve<'a>(
+    options: &Options,
+    here: Option<&MapHandle>,
+    driver: &RefCell<Driver<'a>>,
+    signals: &mut Signals,
+    control: &mut ControlServer,
+) -> Result<()> {
+    let rings = driver.borrow().rings();
+    let bell = driver.borrow().bell().try_clone_to_owned().doing(|| "watch the L7 threads")?;
+    let sources = [(signals.as_fd(), SIGNALS), (control.as_fd(), CONTROL), (bell.as_fd(), THREADS)];
+    let events = Loop::new(driver, rings.iter().chain(here), &sources)?;
+    loop {
+        let arrived = events.turn()?;
+        if driver.borrow().leaves_in() == Some(Duration::ZERO) {
+            return settle(driver, &events);
+        }
+        if arrived.contains(&THREADS) {
+            driver.borrow_mut().read_notes()?;
+        }
+        if arrived.contains(&SIGNALS) {
             let wishes = signals.arrived();
             if wishes.end && driver.borrow().leaves_in().is_some() {
                 // Told a second time.
-                return settle(&driver, &rings, program, &epoll);
+                return settle(driver, &events);
             }
             if wishes.end {
                 driver.borrow_mut().leave();
@@ -183,7 +207,7 @@ fn start_and_serve(
                 let _ = reload_from(options, here.is_some(), &mut driver.borrow_mut());
             }
         }
-        if events.contains(&CONTROL) {
+        if arrived.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
                 Request::Status => Answer::status(ROLE, driver.borrow().status()),
                 Request::Reload {} => {
@@ -197,46 +221,10 @@ fn start_and_serve(
     }
 }
 
-/// Handles all records in the rings, sleeps until the next event or deadline, and returns the other event sources.
-fn sleep(
-    epoll: &Epoll,
-    rings: &RingBuffer<'_>,
-    program: &Program,
-    driver: &Rc<RefCell<Driver<'_>>>,
-) -> Result<Vec<u64>> {
-    let read = || rings.consume().doing(|| "read the rings");
-    // A record may arrive before we sleep and be read here; the program then still considers this thread awake.
-    loop {
-        program.set_awake(false);
-        read()?;
-        driver.borrow_mut().on_time();
-        if !program.is_awake() {
-            break;
-        }
-    }
-    // Rounded up: a shorter timeout would spin until the deadline.
-    let ms = u16::try_from(driver.borrow().timeout().as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
-    let mut events = [EpollEvent::empty(); 4];
-    let count = match epoll.wait(&mut events, EpollTimeout::from(ms)) {
-        Ok(count) => count,
-        Err(nix::Error::EINTR) => 0,
-        Err(error) => return Err(Error::cannot("wait for events", error)),
-    };
-    program.set_awake(true);
-    read()?;
-    driver.borrow_mut().on_time();
-    Ok(events[..count].iter().map(EpollEvent::data).collect())
-}
-
-/// Serves the rings until the handoffs in progress have finished.
-fn settle(
-    driver: &Rc<RefCell<Driver<'_>>>,
-    rings: &RingBuffer<'_>,
-    program: &Program,
-    epoll: &Epoll,
-) -> Result<()> {
+/// Serves until the handoffs in progress have finished.
+fn settle<'a>(driver: &RefCell<Driver<'a>>, events: &Loop<'_, Driver<'a>>) -> Result<()> {
     while !driver.borrow_mut().settle(SETTLE) {
-        sleep(epoll, rings, program, driver)?;
+        events.turn()?;
     }
     Ok(())
 }
@@ -255,4 +243,16 @@ fn drain(driver: &mut Driver<'_>, node: &str, on: bool) -> Result<Vec<String>> {
     let lines = driver.drain(node, on)?;
     lines.iter().for_each(|line| log::info!("by command: {line}"));
     Ok(lines)
+}
+
+/// Random numbers for the policies: SipHash of a counter under the standard library's per-map keys, which come from the
+/// kernel.
+pub(crate) fn random() -> Box<dyn FnMut() -> u64 + Send> {
+    use std::hash::BuildHasher;
+    let state = std::hash::RandomState::new();
+    let mut counter = 0u64;
+    Box::new(move || {
+        counter += 1;
+        state.hash_one(counter)
+    })
 }

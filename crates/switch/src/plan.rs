@@ -179,8 +179,8 @@ pub struct Plan {
     pub resumes: bool,
     /// Nodes that were dead at the last call of [`Self::new_dead`].
     dead: Vec<bool>,
-    /// Nodes for the next call of [`Self::new_clocks`].
-    new_clocks: Vec<NodeId>,
+    /// Nodes for the next call of [`Self::changed`].
+    changed: Vec<NodeId>,
 }
 
 impl Plan {
@@ -250,10 +250,20 @@ impl Plan {
             longest_patience: cluster.reports.interval * cluster.reports.dead_after,
             dead: Vec::new(),
             resumes: cluster.pools.iter().any(|pool| pool.resume != Resume::Off),
-            new_clocks: Vec::new(),
+            changed: Vec::new(),
         };
         plan.ids().for_each(|id| plan.update_summary(id));
         plan
+    }
+
+    /// Has each group choose for so many requests that nobody sends, so that not all threads begin with the same nodes.
+    pub fn skip(&mut self, requests: usize, now: Duration, random: &mut dyn FnMut() -> u64) {
+        let state = state_of(&self.summaries, &[], now);
+        for group in &mut self.groups {
+            for _ in 0..requests {
+                group.pick(&Ask { key: Some(random()), now }, None, (&[], false), &state, random);
+            }
+        }
     }
 
     /// Updates the summary of a node.
@@ -287,7 +297,7 @@ impl Plan {
             }
         }
         self.ids().for_each(|id| self.update_summary(id));
-        (self.dead, self.new_clocks) = (old.dead, old.new_clocks);
+        (self.dead, self.changed) = (old.dead, old.changed);
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
         for ((_, vip), index) in old.group_at {
@@ -587,6 +597,7 @@ impl Plan {
         let is_draining = report.reason == Some(Reason::Draining);
         if node.order.take_if(|given| given.is_carried_out(is_draining)).is_some() {
             self.standing_changed = true;
+            self.changed.push(id);
         }
         self.update_summary(id);
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
@@ -638,7 +649,7 @@ impl Plan {
             return false;
         }
         node.clock = Some(clock);
-        self.new_clocks.push(id);
+        self.changed.push(id);
         true
     }
 
@@ -646,12 +657,28 @@ impl Plan {
     pub fn restore_clock(&mut self, id: NodeId, clock: NodeClock) {
         if let Some(node) = self.node_mut(id) {
             node.clock = Some(clock);
+            self.changed.push(id);
         }
     }
 
-    /// Nodes whose clocks have changed since the last call.
-    pub fn new_clocks(&mut self) -> Vec<NodeId> {
-        std::mem::take(&mut self.new_clocks)
+    /// Sets our source address towards the node; None without a route.
+    pub fn set_source(&mut self, id: NodeId, source: Option<IpAddr>) {
+        if let Some(node) = self.node_mut(id).filter(|node| node.source != source) {
+            node.source = source;
+            self.changed.push(id);
+        }
+    }
+
+    /// Nodes whose route, clock or order has changed since the last call.
+    pub fn changed(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Takes over a node's route, clock and order from another thread's plan.
+    pub fn copy_node(&mut self, id: NodeId, other: &PlanNode) {
+        let Some(node) = self.node_mut(id).filter(|node| node.address == other.address) else { return };
+        (node.source, node.clock, node.order) = (other.source, other.clock, other.order);
+        self.update_summary(id);
     }
 
     /// Orders a node to drain, or to end that, under a random number; None if there is no such node. Until the node reports
@@ -661,6 +688,7 @@ impl Plan {
         self.node_mut(id)?.order = Some(GivenOrder { order, told: 0 });
         self.update_summary(id);
         self.standing_changed = true;
+        self.changed.push(id);
         Some(id)
     }
 

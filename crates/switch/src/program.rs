@@ -4,13 +4,12 @@
 //! requests and answering SYNs; new requests wait for the next process, which takes over without a gap. A switch that
 //! ends in order leaves nothing behind; the next one finds the owners of running flows with PROBE packets.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
 use switchback_flow::entry::Entry;
 use switchback_http::framing;
 use switchback_runtime::netlink::Socket;
@@ -21,22 +20,22 @@ use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
 
 use crate::ahead::Shared;
-use crate::dispatch::Change;
 use crate::express::Tables;
 use crate::nexthop;
 use crate::plan::NodeId;
+
+pub mod l7;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/switch.skel.rs"));
 }
-use skeleton::types::change_kind;
 use skeleton::{OpenSwitchSkel, SwitchSkel, SwitchSkelBuilder};
 
-/// Size of a CPU's ring, in bytes; a power of two.
-const RING_LEN: u32 = 4 << 20;
+/// Size of a CPU's rings for all L7 threads, in bytes.
+const RING_LEN: usize = 4 << 20;
 /// Size of a CPU's observer ring, in bytes; a power of two.
-const OBSERVED_LEN: u32 = 4 << 20;
+const OBSERVED_LEN: usize = 4 << 20;
 /// Least size of the maps that follow from the number of flows.
 const FEWEST: u32 = 1 << 12;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
@@ -100,29 +99,31 @@ impl Attached {
 pub struct Program {
     skel: SwitchSkel<'static>,
     pins: Option<PinDir>,
-    /// Ring buffers by CPU.
-    pub rings: Vec<MapHandle>,
+    /// Ring buffers by L7 thread and CPU.
+    rings: Vec<Vec<MapHandle>>,
     /// Observer ring buffers by CPU.
     observed: Vec<MapHandle>,
     attachments: Vec<Attachment>,
-    memory: RefCell<&'static mut skeleton::types::bss>,
+    /// Shared with the program, which reads and changes it at any time.
+    memory: *mut skeleton::types::bss,
     /// Interfaces with the program attached.
     pub attached: Vec<Attached>,
 }
 
 impl Program {
-    /// Loads the program for so many flows, reusing the maps of the previous process where the layouts match.
-    pub fn load(pins: PinDir, flows: u32) -> Result<Self> {
-        Self::load_with(Some(pins), flows)
+    /// Loads the program for so many flows and L7 threads, reusing the maps of the previous process where the layouts match.
+    pub fn load(pins: PinDir, flows: u32, threads: usize) -> Result<Self> {
+        Self::load_with(Some(pins), flows, threads)
     }
 
     /// Without pins, nothing outlives the process.
-    fn load_with(pins: Option<PinDir>, flows: u32) -> Result<Self> {
+    fn load_with(pins: Option<PinDir>, flows: u32, threads: usize) -> Result<Self> {
         // The skeleton borrows the object for the lifetime of the process.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
         let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
-        open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
+        open.maps.rings.set_max_entries((cpus * threads) as u32).doing(|| "set the number of rings")?;
+        constants(&mut open).l7_threads = threads as u32;
         set_flows(&mut open, flows)?;
         constants(&mut open).framing_cells.copy_from_slice(framing::requests().cells());
         for mut map in open.open_object_mut().maps_mut() {
@@ -140,19 +141,12 @@ impl Program {
             .load()
             .doing(|| "load the XDP program `switchback`")
             .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
-        let rings = new_rings(&skel.maps.rings, cpus as u32, RING_LEN)?;
+        let rings = new_rings(&skel.maps.rings, cpus * threads, (RING_LEN / threads).next_power_of_two())?;
+        let rings = by_thread(rings, threads);
         // Made now, because the process has no capabilities later, when a reload may add an access log.
-        let observed = new_rings(&skel.maps.observed_rings, cpus as u32, OBSERVED_LEN)?;
+        let observed = new_rings(&skel.maps.observed_rings, cpus, OBSERVED_LEN)?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
-        Ok(Program {
-            skel,
-            memory: RefCell::new(memory),
-            pins,
-            rings,
-            observed,
-            attachments: Vec::new(),
-            attached: Vec::new(),
-        })
+        Ok(Program { skel, memory, pins, rings, observed, attachments: Vec::new(), attached: Vec::new() })
     }
 
     /// Attaches the program to an interface, or takes over the previous process's attachment.
@@ -196,6 +190,11 @@ impl Program {
         Ok(())
     }
 
+    /// Number of CPUs that the program may run on.
+    pub fn cpus(&self) -> u32 {
+        self.observed.len() as u32
+    }
+
     /// The capabilities that [`Self::detach`] needs: none, where all programs are attached by links.
     pub fn needs_to_detach(&self) -> CapabilitySet {
         let is_filter = |attachment: &Attachment| matches!(attachment, Attachment::Filter(_));
@@ -227,7 +226,7 @@ impl Program {
         Ok(move || maps.iter().map(count).sum())
     }
 
-    /// The flows of these nodes that are not locked by the L7 thread, with their entries.
+    /// The flows of these nodes that are not locked by an L7 thread, with their entries.
     pub fn unlocked_flows(&self, nodes: &[NodeId]) -> Result<Vec<(sb_flow, Entry)>> {
         let unlocked = |flow: &[u8], entry: &[u8]| {
             let entry = read_from::<sb_flow_entry>(entry).filter(|entry| entry.locked == 0)?;
@@ -237,36 +236,6 @@ impl Program {
         maps::for_each(&self.skel.maps.flows, |flow, entry| flows.extend(unlocked(flow, entry)))
             .doing(|| "read the flow map")?;
         Ok(flows)
-    }
-
-    /// Applies changes to the flow map in order, each only if the entry is still that of its connection.
-    pub fn change_flows(&self, changes: &[(sb_flow, Change)]) -> Result<()> {
-        let memory = &mut **self.memory.borrow_mut();
-        for batch in changes.chunks(memory.changes.len()) {
-            for (place, (flow, change)) in std::iter::zip(&mut memory.changes, batch) {
-                let kind = match change {
-                    Change::Replace(_) | Change::Lock(_) => change_kind::CHANGE_REPLACE,
-                    Change::Create(_) => change_kind::CHANGE_CREATE,
-                    Change::Remove { .. } => change_kind::CHANGE_REMOVE,
-                    Change::Forget { .. } => change_kind::CHANGE_FORGET,
-                    Change::Abandon { .. } => change_kind::CHANGE_ABANDON,
-                    Change::Ahead { .. } => change_kind::CHANGE_AHEAD,
-                };
-                // SAFETY: both types are generated from the same C structures.
-                unsafe {
-                    (&raw mut place.flow).cast::<sb_flow>().write(*flow);
-                    (&raw mut place.entry).cast::<sb_flow_entry>().write(change.encode());
-                }
-                place.kind = kind;
-            }
-            memory.changes_len = batch.len() as u32;
-            self.skel
-                .progs
-                .apply_changes
-                .test_run(ProgramInput::default())
-                .doing(|| "change the flow map")?;
-        }
-        Ok(())
     }
 
     /// All entries of the node map.
@@ -320,50 +289,39 @@ impl Program {
         maps::replace(&self.skel.maps.vip_addresses, &addresses).doing(|| "set the VIPs' addresses")
     }
 
-    /// Gives access to the automaton's tables.
+    /// Gives the first L7 thread access to the automaton's tables.
     pub fn with_tables<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> T) -> T {
-        let memory = &mut **self.memory.borrow_mut();
-        work(&mut Tables {
-            transitions: &mut memory.transitions,
-            classes: &mut memory.classes,
-            verdicts: &mut memory.verdicts,
-            members: &mut memory.members,
-        })
+        let memory = self.memory;
+        // SAFETY: the memory is valid as long as this object lives, and the first L7 thread alone changes these tables.
+        unsafe {
+            work(&mut Tables {
+                transitions: &mut (*memory).transitions,
+                classes: &mut (*memory).classes,
+                verdicts: &mut (*memory).verdicts,
+                members: &mut (*memory).members,
+            })
+        }
     }
 
-    /// Gives access to the queues of choices made ahead.
+    /// Gives the first L7 thread access to the queues of choices made ahead.
     pub fn with_choices<T>(&self, work: impl FnOnce(&mut Shared<'_>) -> T) -> T {
-        let memory = &mut **self.memory.borrow_mut();
-        let queues = &raw mut memory.choices;
-        work(&mut Shared {
-            // SAFETY: both types are generated from the same C structure.
-            queues: unsafe { &mut *queues.cast::<[sb_choices; SB_CHOICE_QUEUES as usize]>() },
-            places: &mut memory.choice_places,
-            listeners: &memory.listener_queues,
-        })
+        let memory = self.memory;
+        // SAFETY: the memory is valid as long as this object lives, and the first L7 thread alone uses these fields. Both types
+        // of queues are generated from the same C structure.
+        unsafe {
+            let queues = &raw mut (*memory).choices;
+            work(&mut Shared {
+                queues: &mut *queues.cast::<[sb_choices; SB_CHOICE_QUEUES as usize]>(),
+                places: &mut (*memory).choice_places,
+                listeners: &(*memory).listener_queues,
+            })
+        }
     }
 
-    /// Tells the program whether the L7 thread polls the rings. Before it sleeps, the thread must set false and poll
-    /// once more.
-    pub fn set_awake(&self, awake: bool) {
-        let memory = &mut **self.memory.borrow_mut();
-        // SAFETY: the reference is valid, and the program reads the word at any time.
-        unsafe { std::ptr::write_volatile(&raw mut memory.l7_awake, u32::from(awake)) };
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    }
-
-    /// Whether the program has woken the L7 thread since `set_awake(false)`.
-    pub fn is_awake(&self) -> bool {
-        let memory = &**self.memory.borrow();
-        // SAFETY: the reference is valid, and the program writes the word at any time.
-        unsafe { std::ptr::read_volatile(&raw const memory.l7_awake) != 0 }
-    }
-
-    /// Until this time by CLOCK_MONOTONIC, in nanoseconds, reports do not wake the L7 thread.
+    /// Until this time by CLOCK_MONOTONIC, in nanoseconds, reports wake no L7 thread.
     pub fn set_reports_wait(&self, until: u64) {
-        let memory = &mut **self.memory.borrow_mut();
-        // SAFETY: the reference is valid, and the program reads the word at any time.
-        unsafe { std::ptr::write_volatile(&raw mut memory.reports_wait, until) };
+        // SAFETY: the memory is valid as long as this object lives, and the program reads the word at any time.
+        unsafe { std::ptr::write_volatile(&raw mut (*self.memory).reports_wait, until) };
     }
 
     /// Starts recording the requests that the program forwards itself; the returned rings wake up nobody.
@@ -380,9 +338,8 @@ impl Program {
     }
 
     fn set_observe(&self, what: u32) {
-        let memory = &mut **self.memory.borrow_mut();
-        // SAFETY: the reference is valid, and the program reads the word at any time.
-        unsafe { std::ptr::write_volatile(&raw mut memory.observe, what) };
+        // SAFETY: the memory is valid as long as this object lives, and the program reads the word at any time.
+        unsafe { std::ptr::write_volatile(&raw mut (*self.memory).observe, what) };
     }
 
     /// A counter, summed over the CPUs.
@@ -403,16 +360,6 @@ impl Program {
     /// Requests that the program itself forwarded for a service.
     pub fn express_by_service(&self, service: u32) -> u64 {
         sum(&self.skel.maps.express_by_service, service)
-    }
-
-    /// Entry of a flow.
-    pub fn flow(&self, flow: &sb_flow) -> Option<Entry> {
-        self.mapped(flow).and_then(|entry| Entry::decode(&entry))
-    }
-
-    fn mapped(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
-        let maps = [&self.skel.maps.flows, &self.skel.maps.waiting];
-        maps.iter().find_map(|map| read_from(&map.lookup(bytes_of(flow), MapFlags::ANY).ok()??))
     }
 }
 
@@ -458,23 +405,30 @@ fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) 
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
 }
 
-/// One ring buffer per CPU.
-fn new_rings(map: &impl MapCore, cpus: u32, len: u32) -> Result<Vec<MapHandle>> {
-    (0..cpus).map(|cpu| new_ring(map, cpu, len)).collect()
+/// Makes ring buffers of `len` bytes, a power of two, and stores them in `map`.
+fn new_rings(map: &impl MapCore, count: usize, len: usize) -> Result<Vec<MapHandle>> {
+    (0..count as u32).map(|number| new_ring(map, number, len as u32)).collect()
 }
 
-/// Makes a ring buffer of `len` bytes and stores it in `map` under the CPU's number.
-fn new_ring(map: &impl MapCore, cpu: u32, len: u32) -> Result<MapHandle> {
+/// Makes a ring buffer and stores it in `map` under its number.
+fn new_ring(map: &impl MapCore, number: u32, len: u32) -> Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
     let ring = MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, len, &options)
-        .doing(|| format!("make the ring of CPU {cpu}"))?;
+        .doing(|| format!("make ring {number}"))?;
     let fd = ring.as_fd().as_raw_fd() as u32;
-    map.update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
-        .doing(|| format!("set the ring of CPU {cpu}"))?;
+    map.update(&number.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+        .doing(|| format!("set ring {number}"))?;
     Ok(ring)
+}
+
+/// The rings of each thread; in `rings`, those of a CPU follow each other.
+fn by_thread(rings: Vec<MapHandle>, threads: usize) -> Vec<Vec<MapHandle>> {
+    let mut of = Vec::from_iter(std::iter::repeat_with(Vec::new).take(threads));
+    rings.into_iter().enumerate().for_each(|(number, ring)| of[number % threads].push(ring));
+    of
 }
 
 fn is_attached_to(link: &Link, ifindex: u32) -> bool {

@@ -36,13 +36,17 @@ pub struct Size {
 }
 
 /// Table of response lengths.
-#[derive(Default)]
 pub struct Sizes {
     slots: Vec<Slot>,
     hasher: RandomState,
 }
 
 impl Sizes {
+    /// An empty table. Tables with the same hasher give a path the same number.
+    pub fn new(hasher: &RandomState) -> Self {
+        Sizes { slots: Vec::new(), hasher: hasher.clone() }
+    }
+
     /// Expected length for the path, without its query, of a request for this pool. Requests whose response may be
     /// partial do not ask for a length.
     pub fn of(&mut self, pool: usize, head: &Head<'_>) -> Size {
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_length_is_asked_for_until_it_is_known_and_again_later() {
-        let mut sizes = Sizes::default();
+        let mut sizes = Sizes::new(&RandomState::new());
         let Size { bytes: None, ask } = of(&mut sizes, "/a?x=1") else { panic!("it is not known") };
         assert_ne!(ask, 0);
         assert_eq!(of(&mut sizes, "/a?x=2"), Size { bytes: None, ask });
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn lengths_of_partial_responses_are_not_asked_for() {
-        let mut sizes = Sizes::default();
+        let mut sizes = Sizes::new(&RandomState::new());
         for (method, field) in
             [("HEAD", "A: b"), ("GET", "Range: bytes=1-2"), ("GET", "if-none-match: \"a\"")]
         {
@@ -116,7 +120,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_latest_path_is_known() {
-        let mut sizes = Sizes::default();
+        let mut sizes = Sizes::new(&RandomState::new());
         for number in 0..200_000 {
             let path = format!("/{number}");
             let size = of(&mut sizes, &path);
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn unrequested_lengths_are_ignored() {
-        let mut sizes = Sizes::default();
+        let mut sizes = Sizes::new(&RandomState::new());
         sizes.learn(7, 1);
         of(&mut sizes, "/a");
         sizes.learn(0, 1);

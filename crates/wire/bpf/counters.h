@@ -41,7 +41,7 @@
         X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
         X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \
         X(DROP_TOO_LONG, "dropped: longer than the L7 thread accepts")                                       \
-        X(DROP_RING_FULL, "dropped: the L7 thread does not keep up")                                         \
+        X(DROP_RING_FULL, "dropped: an L7 thread does not keep up")                                          \
         X(DROP_HEADROOM, "dropped: the driver leaves too little room in front of the packet")                \
         X(UNOBSERVED, "requests forwarded by the automaton that the access log does not know")
 

@@ -397,8 +397,8 @@ __noinline __u64 sb_tag(const struct sb_key *key, const struct sb_tag_input *inp
         return sb_siphash(key, (const __u32 *)input, sizeof(*input) / 4);
 }
 
-/* Outer UDP source port. It spreads flows over receive queues and equal-cost paths (RFC 8926 section 3.3). */
-static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
+/* Spreads flows. The high bits are the best. */
+static __always_inline __u32 sb_flow_hash(const struct sb_flow *flow)
 {
         const __u32 *words = (const __u32 *)flow;
         __u32 hash = 0;
@@ -406,7 +406,13 @@ static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
 #pragma unroll
         for (int i = 0; i < (int)(sizeof(*flow) / 4); i++)
                 hash = (hash ^ words[i]) * 0x9e3779b1u;
-        return bpf_htons(0xc000 | hash >> 18);
+        return hash;
+}
+
+/* Outer UDP source port. It spreads flows over receive queues and equal-cost paths (RFC 8926 section 3.3). */
+static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
+{
+        return bpf_htons(0xc000 | sb_flow_hash(flow) >> 18);
 }
 
 /* Writes EtherType, and an IP header in front of UDP. The caller has checked that the packet has room. */

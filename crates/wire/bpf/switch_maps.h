@@ -161,6 +161,8 @@ enum sb_record_kind {
 #define SB_EXPRESS_LAST          0x8000
 #define SB_EXPRESS_NO_POOL       0xffff
 
+#define SB_L7_THREADS 64 /* at most */
+
 /*
  * Nodes for first requests, which the L7 thread chooses ahead: a queue for each pool at each VIP that allows it
  * (docs/decisions/0056). There are two banks, as of the automaton.

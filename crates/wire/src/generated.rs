@@ -70,6 +70,7 @@ pub const SB_EXPRESS_KEEP_ALIVE: u32 = 12288;
 pub const SB_EXPRESS_ACCEPT: u32 = 16384;
 pub const SB_EXPRESS_LAST: u32 = 32768;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
+pub const SB_L7_THREADS: u32 = 64;
 pub const SB_CHOICES: u32 = 128;
 pub const SB_CHOICE_QUEUES: u32 = 512;
 pub const SB_CHOICE_PLACES: u32 = 32768;
@@ -1083,7 +1084,7 @@ pub enum SwitchCounter {
     DropNoNode,
     #[doc = "dropped: longer than the L7 thread accepts"]
     DropTooLong,
-    #[doc = "dropped: the L7 thread does not keep up"]
+    #[doc = "dropped: an L7 thread does not keep up"]
     DropRingFull,
     #[doc = "dropped: the driver leaves too little room in front of the packet"]
     DropHeadroom,
@@ -1207,7 +1208,7 @@ impl SwitchCounter {
             SwitchCounter::DropHeld => "dropped: packets without data of a flow that has no node yet",
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
             SwitchCounter::DropTooLong => "dropped: longer than the L7 thread accepts",
-            SwitchCounter::DropRingFull => "dropped: the L7 thread does not keep up",
+            SwitchCounter::DropRingFull => "dropped: an L7 thread does not keep up",
             SwitchCounter::DropHeadroom => "dropped: the driver leaves too little room in front of the packet",
             SwitchCounter::Unobserved => "requests forwarded by the automaton that the access log does not know",
         }

@@ -179,11 +179,15 @@ pub fn add_second(
     }
 }
 
-/// The outer UDP source port of a flow, as `sb_source_port()` in `bpf/packet.h` computes it.
-pub fn source_port(flow: &sb_flow) -> u16 {
-    let hash = bytes_of(flow).chunks_exact(4).fold(0u32, |hash, word| {
+/// The hash of a flow, as `sb_flow_hash()` in `bpf/packet.h` computes it. The high bits are the best.
+pub fn flow_hash(flow: &sb_flow) -> u32 {
+    bytes_of(flow).chunks_exact(4).fold(0u32, |hash, word| {
         let word = u32::from_ne_bytes(word.try_into().expect("chunks of four"));
         (hash ^ word).wrapping_mul(0x9e37_79b1)
-    });
-    0xc000 | (hash >> 18) as u16
+    })
+}
+
+/// The outer UDP source port of a flow, as `sb_source_port()` in `bpf/packet.h` computes it.
+pub fn source_port(flow: &sb_flow) -> u16 {
+    0xc000 | (flow_hash(flow) >> 18) as u16
 }

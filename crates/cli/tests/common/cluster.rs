@@ -285,6 +285,10 @@ impl Cluster {
         for (name, ..) in self.lab.switch(0).interfaces() {
             command.args(["--interface", name]);
         }
+        // `make test` runs suites a second time with several threads.
+        if let Ok(threads) = std::env::var("SWITCHBACK_THREADS") {
+            command.args(["--threads", &threads]);
+        }
         Ok(self.lab.switch(0).spawn("switch", command)?)
     }
 

@@ -13,6 +13,11 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// The part of each of so many threads.
+    pub const fn shared(self, threads: usize) -> Rate {
+        Rate { per_second: self.per_second / threads as u32 }
+    }
+
     /// Packets in this time.
     pub const fn in_time(self, time: Duration) -> u32 {
         (time.as_micros() as u64 * self.per_second as u64 / 1_000_000) as u32

@@ -1,11 +1,13 @@
 //! All pending flows, with their deadlines in order and their cost in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use switchback_config::Limits;
 use switchback_wire::{SB_STEP_LATE, SB_WINDOW, sb_flow};
 
+use super::common::Totals;
 use super::pending::Pending;
 use crate::plan::NodeId;
 use switchback_flow::held::HeldPacket;
@@ -67,12 +69,13 @@ fn waits_since(pending: &Pending) -> Option<Duration> {
 /// The pending flows. A flow is taken out to be handled, and put back.
 #[derive(Debug, Default)]
 pub struct PendingFlows {
+    /// Sums over the flows of all threads.
+    totals: Arc<Totals>,
     flows: HashMap<sb_flow, (Pending, Timer)>,
     timers: BTreeMap<Timer, sb_flow>,
     /// Flows that wait for their client, by start of the wait.
     waiting: BTreeMap<Timer, sb_flow>,
     last_timer: u64,
-    cost: usize,
     cost_by_source: HashMap<Source, usize>,
     /// Flows that wait for a node with room, by room and start of the wait.
     crowded: BTreeMap<(Room, Timer), sb_flow>,
@@ -87,14 +90,9 @@ pub type Room = (usize, Option<NodeId>);
 type Timer = (Duration, u64);
 
 impl PendingFlows {
-    /// Number of pending flows.
-    pub fn len(&self) -> usize {
-        self.flows.len()
-    }
-
-    /// Memory of all pending flows, in bytes.
-    pub fn cost(&self) -> usize {
-        self.cost
+    /// No flows; those to come are counted in these sums.
+    pub fn counted_in(totals: &Arc<Totals>) -> Self {
+        PendingFlows { totals: Arc::clone(totals), ..PendingFlows::default() }
     }
 
     /// The flow that has waited longest for this room.
@@ -133,9 +131,12 @@ impl PendingFlows {
         }
     }
 
-    /// Number of requests that wait for a node with room.
-    pub fn all_crowded(&self) -> usize {
-        self.crowded.len()
+    /// Groups with requests that wait for room at any node.
+    pub fn waiting_groups(&self) -> Vec<usize> {
+        let any = self.crowded.keys().filter(|((_, node), _)| node.is_none());
+        let mut groups: Vec<usize> = any.map(|((group, _), _)| *group).collect();
+        groups.dedup();
+        groups
     }
 
     /// The next deadline.
@@ -148,7 +149,7 @@ impl PendingFlows {
         self.last_timer += 1;
         let timer = (pending.state.due(), self.last_timer);
         let cost = pending.cost();
-        self.cost += cost;
+        self.totals.add(cost, awaited_room(&pending).is_some());
         *self.cost_by_source.entry(source(&flow)).or_default() += cost;
         self.timers.insert(timer, flow);
         if let Some(since) = waits_since(&pending) {
@@ -188,12 +189,13 @@ impl PendingFlows {
         if let Some(since) = waits_since(pending) {
             self.waiting.remove(&(since, timer.1));
         }
-        if let Some((room, since)) = awaited_room(pending) {
+        let awaited = awaited_room(pending);
+        if let Some((room, since)) = awaited {
             self.crowded.remove(&(room, (since, timer.1)));
         }
         self.count_adopting(pending, |count| *count -= 1);
         let cost = pending.cost();
-        self.cost -= cost;
+        self.totals.subtract(cost, awaited.is_some());
         let source = source(flow);
         if let Some(sum) = self.cost_by_source.get_mut(&source) {
             *sum -= cost;
@@ -249,7 +251,7 @@ impl PendingFlows {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
             Err(Full::Source)
-        } else if self.cost + cost > limits.held {
+        } else if self.totals.cost() + cost > limits.held {
             Err(Full::Switch)
         } else {
             Ok(())
@@ -299,7 +301,7 @@ mod tests {
         }
         let one = pending(&other, 1, 1000);
         let cost = one.cost();
-        assert_eq!(flows.cost(), 2 * pending(&near[0], 1, 1000).cost() + cost);
+        assert_eq!(flows.totals.cost(), 2 * pending(&near[0], 1, 1000).cost() + cost);
         let tight = |flow, source, whole| Limits {
             held_per_flow: flow,
             held_per_source: source,
@@ -321,7 +323,7 @@ mod tests {
         for one in near.iter().chain([&other]) {
             flows.take(one).unwrap();
         }
-        assert_eq!((flows.cost(), flows.cost_by_source.len(), flows.deadline()), (0, 0, None));
+        assert_eq!((flows.totals.cost(), flows.cost_by_source.len(), flows.deadline()), (0, 0, None));
     }
 
     #[test]
@@ -359,7 +361,7 @@ mod tests {
         let cost = waiting(0).cost();
         flows.put(one, waiting(1));
         flows.put(one, waiting(2));
-        assert_eq!((flows.len(), flows.cost(), flows.waiting.len()), (1, cost, 1));
+        assert_eq!((flows.totals.flows(), flows.totals.cost(), flows.waiting.len()), (1, cost, 1));
         assert_eq!(flows.deadline(), Some(Duration::from_secs(2)));
     }
 

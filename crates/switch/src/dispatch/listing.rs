@@ -82,6 +82,16 @@ impl Lists {
         self.questions = if now < since + PERIOD { (since, count + 1) } else { (now, 1) };
     }
 
+    /// Wants flows listed.
+    pub fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Whether flows are to be listed, which another dispatcher is told.
+    pub fn take_wish(&mut self) -> bool {
+        std::mem::take(&mut self.wanted)
+    }
+
     /// Wants flows listed if the question that has found one is one of many.
     fn note_found(&mut self, now: Duration) {
         let (since, count) = self.questions;
@@ -145,20 +155,19 @@ impl Dispatcher {
         self.lists.are_incomplete()
     }
 
-    /// Handles a packet of a node's list, whose tag has been verified.
-    pub fn on_flows(
+    /// Whether a packet is the next one of its node's list; its tag has been verified.
+    pub fn is_next_of_list(
         &mut self,
-        at: Moment<'_>,
+        now: Duration,
         node: NodeId,
-        (numbered, is_last): (Numbered, bool),
-        flows: &[sb_listed],
-    ) {
-        if self.lists.take(node, numbered, is_last, at.now) {
-            flows.iter().for_each(|listed| self.on_listed(at, node, listed));
-        }
+        numbered: Numbered,
+        is_last: bool,
+    ) -> bool {
+        self.lists.take(node, numbered, is_last, now)
     }
 
-    fn on_listed(&mut self, at: Moment<'_>, node: NodeId, listed: &sb_listed) {
+    /// Handles a flow in a node's list.
+    pub fn on_listed(&mut self, at: Moment<'_>, node: NodeId, listed: &sb_listed) {
         let flow = &listed.flow;
         let state = FlowState::from_wire(&listed.state);
         let is_busy = self.pending.get(flow).is_some() || self.answered.entry(flow).is_some();
@@ -170,14 +179,19 @@ impl Dispatcher {
             Some(known) if known.origin != entry.origin || !known.has_node() || !entry.is_newer(&known) => {}
             Some(_) => {
                 self.set_entry(flow, &entry);
-                self.stats.listed += 1;
+                self.note_listed();
             }
             None if self.recent.get(flow).is_some() => {}
             None => {
                 self.output.change(flow, Change::Create(entry));
-                self.stats.listed += 1;
+                self.note_listed();
             }
         }
+    }
+
+    fn note_listed(&mut self) {
+        self.stats.listed += 1;
+        self.common.totals.note_taken_over();
     }
 
     /// Notes that a question has found a flow: if there are many questions, all flows are listed, because the budget for
@@ -189,7 +203,7 @@ impl Dispatcher {
 
     /// Lists flows if that is wanted and nodes have rested.
     pub(super) fn list_if_due(&mut self) {
-        if self.lists.are_due(self.now) {
+        if self.is_first && self.lists.are_due(self.now) {
             self.list_flows(self.now);
         }
     }

@@ -10,6 +10,7 @@
 mod answered;
 mod budget;
 mod choice;
+mod common;
 mod events;
 mod flows;
 mod kept;
@@ -29,6 +30,7 @@ mod world;
 
 use std::time::Duration;
 
+pub use common::{Common, Heard};
 use switchback_config::Delegate;
 use switchback_flow::answer::Reply;
 pub use switchback_flow::change::Change;
@@ -105,9 +107,12 @@ enum Place {
     Elsewhere,
 }
 
-/// The L7 state of a switch.
+/// The L7 state of a thread of the switch.
 pub struct Dispatcher {
     plan: Plan,
+    common: Common,
+    /// Whether it is the one that talks with the nodes' agents.
+    is_first: bool,
     pending: PendingFlows,
     answered: AnsweredFlows,
     recent: Recent<Entry>,
@@ -132,18 +137,30 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// `random` gives 64 independent uniform bits at each call.
+    /// The only dispatcher of a switch. `random` gives 64 independent uniform bits at each call.
     pub fn new(plan: Plan, random: Box<dyn FnMut() -> u64 + Send>) -> Self {
+        Dispatcher::one_of(&Common::new(1), 0, plan, random)
+    }
+
+    /// The dispatcher of the thread with this number. It gets an equal part of the budgets for what is sent to nodes.
+    pub fn one_of(
+        common: &Common,
+        thread: usize,
+        plan: Plan,
+        random: Box<dyn FnMut() -> u64 + Send>,
+    ) -> Self {
         Dispatcher {
             plan,
-            pending: PendingFlows::default(),
+            common: common.clone(),
+            is_first: thread == 0,
+            pending: PendingFlows::counted_in(&common.totals),
             answered: AnsweredFlows::default(),
             recent: Recent::new(RECENT),
             probed: Recent::new(seeking::REMEMBERED),
             messages: Recent::new(RECENT),
-            probes: Budget::new(seeking::PROBES),
-            keeps: Budget::new(kept::KEEPS),
-            sizes: Sizes::default(),
+            probes: Budget::new(seeking::PROBES.shared(common.threads)),
+            keeps: Budget::new(kept::KEEPS.shared(common.threads)),
+            sizes: Sizes::new(&common.paths),
             random,
             observes: false,
             heard: FactsReceived::default(),
@@ -173,19 +190,19 @@ impl Dispatcher {
         &self.plan
     }
 
-    /// Requests that wait for a node with room.
+    /// Requests that wait for a node with room, of all threads.
     pub fn crowded(&self) -> usize {
-        self.pending.all_crowded()
+        self.common.totals.crowded()
     }
 
-    /// Flows with a waiting request.
+    /// Flows with a waiting request, of all threads.
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.common.totals.flows()
     }
 
-    /// Memory of pending flows, in bytes.
+    /// Memory of the pending flows of all threads, in bytes.
     pub fn held(&self) -> usize {
-        self.pending.cost()
+        self.common.totals.cost()
     }
 
     /// The time at which [`Self::on_time`] has to be called.
@@ -229,7 +246,7 @@ impl Dispatcher {
 
     /// What the switch says of itself.
     pub fn own(&self) -> SwitchSelf {
-        let taken_over = self.stats.recovered + self.stats.listed;
+        let taken_over = self.common.totals.taken_over();
         SwitchSelf { taken_over: u32::try_from(taken_over).unwrap_or(u32::MAX), ..self.own }
     }
 
@@ -287,8 +304,11 @@ impl Dispatcher {
         self.tell_agent(id, epoch, hello);
     }
 
-    /// Sends the node's agent a packet that belongs to no flow.
+    /// Sends the node's agent a packet that belongs to no flow, as the first dispatcher only.
     fn tell_agent(&mut self, id: NodeId, epoch: u64, message: ToAgent) {
+        if !self.is_first {
+            return;
+        }
         let flow = sb_flow::default();
         let inner = bare(&flow, true, Seq(0), Seq(0), flags::RST);
         let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, epoch)) else { return };

@@ -8,6 +8,7 @@ use switchback_wire::{Seq, handoff, sb_flow, sb_key, sb_option};
 
 use switchback_flow::change::Change;
 
+use super::Heard;
 use crate::observe::Observation;
 
 /// The effects of a batch of records.
@@ -19,6 +20,8 @@ pub struct Output {
     pub moves: Vec<(sb_flow, Change)>,
     /// Observations of requests; empty without an observer.
     pub observed: Vec<Observation>,
+    /// What other threads must know of the nodes.
+    pub heard: Vec<Heard>,
     packets: Vec<u8>,
     ends: Vec<(usize, IpAddr)>,
 }
@@ -32,7 +35,11 @@ impl Output {
 
     /// Whether there is no output.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.moves.is_empty() && self.ends.is_empty() && self.observed.is_empty()
+        self.changes.is_empty()
+            && self.moves.is_empty()
+            && self.ends.is_empty()
+            && self.observed.is_empty()
+            && self.heard.is_empty()
     }
 
     /// Empties the output, and keeps its memory.
@@ -40,6 +47,7 @@ impl Output {
         self.changes.clear();
         self.moves.clear();
         self.observed.clear();
+        self.heard.clear();
         self.packets.clear();
         self.ends.clear();
     }

@@ -7,11 +7,12 @@ use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::TcpView;
+use switchback_wire::report::Report;
 use switchback_wire::{NodeAddress, Seq, sb_flow, sb_record};
 
 use super::pending::Pending;
 use super::resuming::Offer;
-use super::{Dispatcher, Moment};
+use super::{Dispatcher, Heard, Moment};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::{Entry, Mode};
@@ -31,12 +32,14 @@ impl Dispatcher {
         match message {
             FromNode::Report(report) => {
                 self.stats.reports += 1;
-                for group in self.plan.report(node, &report, at.now) {
-                    self.admit(at, group, node);
-                }
+                self.on_report(at, node, &report);
+                self.pass_on(Heard::Report(node, report));
             }
             FromNode::Synced { nonce, clock } => self.on_synced(at.now, node, nonce, clock),
-            FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
+            FromNode::Sized { path, bytes } => {
+                self.sizes.learn(path, bytes);
+                self.pass_on(Heard::Sized { path, bytes });
+            }
             FromNode::Owned { state, keeps } => {
                 self.on_owned(at, flow, node, &state, packet, view);
                 self.ask_if_kept(at, flow, (node, keeps));
@@ -61,6 +64,13 @@ impl Dispatcher {
             // The program handles the ones that arrive from the network.
             FromNode::Closed(state) => self.forget(flow, state.origin),
             _ => self.on_reply(at, flow, (node, origin()), message, packet, view),
+        }
+    }
+
+    /// Handles a node's report about one of its listeners.
+    pub(super) fn on_report(&mut self, at: Moment<'_>, node: NodeId, report: &Report) {
+        for group in self.plan.report(node, report, at.now) {
+            self.admit(at, group, node);
         }
     }
 

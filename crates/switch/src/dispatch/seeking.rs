@@ -337,6 +337,7 @@ impl Dispatcher {
             return None;
         };
         self.stats.recovered += 1;
+        self.common.totals.note_taken_over();
         self.note_found();
         self.output.change(flow, Change::Create(entry));
         self.output.change(flow, Change::Replace(entry));

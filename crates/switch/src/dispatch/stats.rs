@@ -49,6 +49,20 @@ impl DerefMut for Stats {
 }
 
 impl Stats {
+    /// Adds those of another thread.
+    pub fn add(&mut self, other: &Stats) {
+        for (index, more) in other.nodes.iter().enumerate() {
+            let node = self.node(NodeId::from_index(index));
+            node.requests += more.requests;
+            node.adopted += more.adopted;
+            node.refused += more.refused;
+            node.released += more.released;
+        }
+        self.services.resize(self.services.len().max(other.services.len()), 0);
+        std::iter::zip(&mut self.services, &other.services).for_each(|(sum, more)| *sum += more);
+        self.counts.add(&other.counts);
+    }
+
     fn node(&mut self, node: NodeId) -> &mut NodeStats {
         let index = node.index();
         if self.nodes.len() <= index {

@@ -25,7 +25,7 @@ use crate::plan::NodeId;
 
 pub use facts_received::{FactsOrder, FactsReceived};
 pub use names::Names;
-pub use observer::{Clock, Observer, ObserverMessage};
+pub use observer::{Clock, Observer, ObserverMessage, Reporter};
 
 /// An event of a request, seen by the L7 thread or the XDP program. Times count from the start of the switch.
 #[derive(Clone, Debug)]

@@ -56,12 +56,18 @@ pub struct Clock {
 /// Handle of the observer thread.
 #[derive(Debug)]
 pub struct Observer {
-    started: Instant,
-    sender: Option<Sender<ObserverMessage>>,
+    reporter: Option<Reporter>,
     totals: Arc<Mutex<Totals>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Sends messages to the observer thread, which ends when there is none of these any more.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    started: Instant,
+    sender: Sender<ObserverMessage>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// Messages in transit to the thread.
@@ -126,19 +132,20 @@ impl Observer {
         let thread = thread
             .spawn(move || worker.run(&receiver, &rings))
             .doing(|| "start a thread for the access log")?;
-        let started = clock.started;
-        Ok(Observer { started, sender: Some(sender), totals, backlog, pace, thread: Some(thread) })
+        let reporter = Reporter { started: clock.started, sender, backlog, pace };
+        Ok(Observer { reporter: Some(reporter), totals, thread: Some(thread) })
     }
 
-    /// Sends a message without blocking. Observations beyond the budget are dropped and counted.
+    /// For each thread that sends messages.
+    pub fn reporter(&self) -> Option<&Reporter> {
+        self.reporter.as_ref()
+    }
+
+    /// Sends a message without blocking.
     pub fn send(&self, message: ObserverMessage) {
-        let Some(sender) = &self.sender else { return };
-        self.pace.hurry_if_late(self.started.elapsed());
-        if !self.backlog.admit(&message) {
-            return;
+        if let Some(reporter) = &self.reporter {
+            reporter.send(message);
         }
-        // Sending fails only if the thread has ended.
-        let _ = sender.send(message);
     }
 
     /// Sums over all finished requests.
@@ -147,10 +154,22 @@ impl Observer {
     }
 }
 
+impl Reporter {
+    /// Sends a message without blocking. Observations beyond the budget are dropped and counted.
+    pub fn send(&self, message: ObserverMessage) {
+        self.pace.hurry_if_late(self.started.elapsed());
+        if !self.backlog.admit(&message) {
+            return;
+        }
+        // Sending fails only if the thread has ended.
+        let _ = self.sender.send(message);
+    }
+}
+
 /// Waits until the thread has written everything.
 impl Drop for Observer {
     fn drop(&mut self) {
-        self.sender = None;
+        self.reporter = None;
         if let Some(thread) = self.thread.take() {
             // A panic has printed its message already.
             let _ = thread.join();

@@ -22,4 +22,5 @@ mod sought;
 mod split;
 mod strangers;
 mod taken;
+mod threads;
 mod upgrades;

@@ -456,7 +456,9 @@ impl World {
         let epoch = u32::from_be(asked.option.said::<sb_hello>().listed.epoch);
         let id = self.dispatcher.plan().node_at(node).unwrap();
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
-        self.dispatcher.on_flows(at, id, (Numbered { epoch, number: 1, lost: 0 }, true), &[listed]);
+        let first = Numbered { epoch, number: 1, lost: 0 };
+        assert!(self.dispatcher.is_next_of_list(at.now, id, first, true));
+        self.dispatcher.on_listed(at, id, &listed);
         self.flush()
     }
 
@@ -521,6 +523,12 @@ impl World {
         reason: sb_reason,
         queue: (u16, u16),
     ) -> Vec<ToNode> {
+        self.read_report(node, pool, reason, queue);
+        self.flush()
+    }
+
+    /// The same without its effects.
+    pub fn read_report(&mut self, node: NodeAddress, pool: &str, reason: sb_reason, queue: (u16, u16)) {
         self.reports = self.reports.wrapping_add(1);
         let report = Report {
             listener: flow().vip(),
@@ -539,7 +547,7 @@ impl World {
         let peers = Peers { node, switch: "192.0.2.10".parse().unwrap(), epoch: 0 };
         report.encode(&mut packet, &sb_key::default(), peers);
         let shim: sb_shim = read_from(&packet[20..]).unwrap();
-        self.handoff(node, shim.option, &packet[handoff::OVERHEAD_V4..])
+        self.read_handoff(node, shim.option, &packet[handoff::OVERHEAD_V4..]);
     }
 
     /// Any handoff packet of a node.

@@ -301,8 +301,9 @@ fn nodes_are_told_how_many_flows_were_taken_over() {
     let mut world = World::new();
     let own = SwitchSelf { number: Some(2), state: Some(SwitchState::Learning), ..SwitchSelf::default() };
     world.dispatcher.set_own(own);
-    for (recovered, listed, taken_over) in [(3, 4, 7), (1, u64::from(u32::MAX), u32::MAX)] {
-        (world.dispatcher.stats.recovered, world.dispatcher.stats.listed) = (recovered, listed);
+    for taken_over in [1, 2] {
+        // By any thread.
+        world.dispatcher.common.clone().totals.note_taken_over();
         world.dispatcher.ask_for_reports();
         let sent = world.flush();
         let hello = sent.iter().find(|sent| sent.op == SB_OP_HELLO).expect("a HELLO");
@@ -331,14 +332,14 @@ fn a_node_gets_nothing_before_its_clock_is_known() {
     let hello = world.handoff(asked.node, synced(&asked, 77 << 30), &asked.packet);
     assert_eq!(hello.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_HELLO]);
     let plan = world.dispatcher.plan();
-    assert_eq!(plan.new_clocks(), [plan.node_at(asked.node).unwrap()]);
+    assert_eq!(plan.changed(), [plan.node_at(asked.node).unwrap()]);
     let adopt = world.pass().remove(0);
     assert_eq!((adopt.op, adopt.node), (SB_OP_ADOPT, asked.node));
     assert!(
         world.handoff(asked.node, synced(&asked, 99 << 30), &asked.packet).is_empty(),
         "a recorded answer"
     );
-    assert!(world.dispatcher.plan().new_clocks().is_empty());
+    assert!(world.dispatcher.plan().changed().is_empty());
 }
 
 /// Both nodes are heard of.

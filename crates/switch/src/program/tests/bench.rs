@@ -134,6 +134,8 @@ impl Verdict {
 /// A record for the L7 thread.
 #[derive(Clone)]
 pub struct Record {
+    /// The L7 thread whose ring it was in.
+    pub thread: usize,
     pub head: sb_record,
     pub packet: Vec<u8>,
 }
@@ -202,7 +204,16 @@ impl Bench {
 
     /// Likewise, with room for so many flows.
     pub fn with_flows(flows: u32) -> Self {
-        let program = Program::load_with(None, flows).unwrap();
+        Bench::with(flows, 1)
+    }
+
+    /// Likewise, with so many L7 threads.
+    pub fn with_threads(threads: usize) -> Self {
+        Bench::with(1 << 18, threads)
+    }
+
+    fn with(flows: u32, threads: usize) -> Self {
+        let program = Program::load_with(None, flows, threads).unwrap();
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
         let mut keys =
             Keys::new(&cluster_keys, COOKIE_EPOCH * (FIRST_EPOCH - 2) + Duration::from_millis(500));
@@ -215,12 +226,15 @@ impl Bench {
                 .unwrap();
         let records = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
-        for ring in &program.rings {
+        let of_threads = program.rings.iter().enumerate();
+        for (thread, ring) in
+            of_threads.flat_map(|(thread, rings)| rings.iter().map(move |ring| (thread, ring)))
+        {
             let records = records.clone();
             let keep = move |bytes: &[u8]| {
                 let head: sb_record = read_from(bytes).expect("a record's head");
                 let packet = bytes[size_of::<sb_record>()..][..head.len as usize].to_vec();
-                records.borrow_mut().push(Record { head, packet });
+                records.borrow_mut().push(Record { thread, head, packet });
                 0
             };
             builder.add(ring, keep).unwrap();

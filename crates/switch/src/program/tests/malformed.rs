@@ -156,7 +156,7 @@ fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
 /// Fills the ring with requests that nobody reads; after a read there is room again.
 pub fn fill_the_ring(bench: &Bench, flow: &sb_flow) {
     // The kernel may move the thread between two runs to another CPU with its own ring.
-    let times = 3000 * bench.program.rings.len() as u32;
+    let times = 3000 * bench.program.rings[0].len() as u32;
     bench.put(flow, &held());
     let _ = (bench.records(), bench.moved());
     let frame = Tcp::data(flow, ISN, 1, &[b'x'; 1400]).frame();

@@ -119,7 +119,11 @@ fn forged_syns_cost_a_flow_nothing() {
             for seq in seen.into_iter().chain((0..64).map(|bits| 0x9e37_79b9u32.wrapping_mul(bits))) {
                 let outcome = bench.send(&Offer::USUAL.syn(flow, seq).frame());
                 assert_eq!((outcome.verdict, outcome.moved), (Verdict::Tx, vec![(SynAnswered, 1)]));
-                assert_eq!(bench.program.mapped(flow), Some(contested(entry(mode))), "SYN with {seq:#x}");
+                assert_eq!(
+                    bench.program.l7(0).unwrap().mapped(flow),
+                    Some(contested(entry(mode))),
+                    "SYN with {seq:#x}"
+                );
             }
             bench.forget(flow);
         }
@@ -133,8 +137,13 @@ fn an_established_flow_without_a_node_stays() {
     let [flow, _] = flows();
     let idle = entry(SB_MODE_HELD);
     bench.put_established(&flow, &idle);
-    bench.program.change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: Seq(ORIGIN) })]).unwrap();
-    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(idle), 0));
+    bench
+        .program
+        .l7(0)
+        .unwrap()
+        .change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: Seq(ORIGIN) })])
+        .unwrap();
+    assert_eq!((bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()), (Some(idle), 0));
 }
 
 #[test]
@@ -142,7 +151,7 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     use crate::dispatch::Change;
     let bench = Bench::new();
     let [flow, _] = flows();
-    let change = |change| bench.program.change_flows(&[(flow, change)]).unwrap();
+    let change = |change| bench.program.l7(0).unwrap().change_flows(&[(flow, change)]).unwrap();
     bench.put(&flow, &entry(SB_MODE_HELD));
     change(Change::Abandon { origin: Seq(ORIGIN + 1) });
     assert_eq!(bench.waiting(), 1, "another connection is over");
@@ -150,10 +159,16 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     assert_eq!(bench.entries(), 0);
     bench.put(&flow, &contested(entry(SB_MODE_HELD)));
     change(Change::Replace(typed(&entry(SB_MODE_REQUESTS))));
-    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_REQUESTS))), 0));
+    assert_eq!(
+        (bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()),
+        (Some(contested(entry(SB_MODE_REQUESTS))), 0)
+    );
     // Its node releases it, so it counts as established.
     change(Change::Replace(typed(&entry(SB_MODE_HELD))));
-    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_HELD))), 0));
+    assert_eq!(
+        (bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()),
+        (Some(contested(entry(SB_MODE_HELD))), 0)
+    );
 }
 
 /// Without room in the L7 thread's ring, first bytes leave no entry and displace no flow with a node.
@@ -180,7 +195,7 @@ fn first_bytes_push_out_no_established_flow() {
     }
     assert_eq!(bench.program.counter(DropRingFull), 0, "every stranger had an entry once");
     assert!(
-        (0..IDLE).all(|port| bench.program.mapped(&idle(port)).is_some()),
+        (0..IDLE).all(|port| bench.program.l7(0).unwrap().mapped(&idle(port)).is_some()),
         "an idle flow has lost its entry"
     );
     assert!(bench.waiting() <= 65536);
@@ -193,7 +208,7 @@ fn a_full_ring_leaves_no_entry() {
     let [flow, _] = flows();
     let cookie = bench.cookie(&offer.syn(&flow, ISN));
     let frame = last(&flow, &offer, cookie, flags::ACK, &[b'x'; 1400]).frame();
-    for _ in 0..3000 * bench.program.rings.len() {
+    for _ in 0..3000 * bench.program.rings[0].len() {
         bench.forget(&flow);
         bench.run(&frame, 1);
         if bench.program.counter(DropRingFull) > 0 {
