@@ -52,6 +52,16 @@ enum maker {
         MADE_ELSEWHERE,
 };
 
+/*
+ * The maker of a cookie with timestamps, whose process and switch differ from ours in these bits, fewer than
+ * SB_INSTANCES. Without a branch: the verifier of Linux 6.1 forgets, at the next call of a function, that it knows the
+ * constants of two branches, and removes the code for one of them.
+ */
+static __always_inline enum maker maker_by(__u32 difference)
+{
+        return MADE_HERE + (MADE_ELSEWHERE - MADE_HERE) * ((difference + SB_INSTANCES - 1) / SB_INSTANCES);
+}
+
 /* Options of a connection without timestamps. */
 struct combination {
         __u16 mss;
@@ -162,13 +172,12 @@ static __always_inline enum maker cookie_check(const struct sb_switch_settings *
                         entry->options |= SB_SYN_ECN;
                 if (wscale != COOKIE_NO_WSCALE)
                         entry->options |= SB_SYN_WSCALE;
-                maker = (settled & (SB_INSTANCES - 1)) == s->instance && number == s->switch_number
-                            ? MADE_HERE
-                            : MADE_ELSEWHERE;
+                maker =
+                    maker_by(((settled ^ s->instance) | (number ^ s->switch_number)) & (SB_INSTANCES - 1));
         } else {
                 entry->mss = c->mss;
                 entry->options = c->options;
-                maker = s->shared_slots >> (isn >> 31) & 1 ? MADE_ANYWHERE : MADE_HERE;
+                maker = MADE_HERE + (MADE_ANYWHERE - MADE_HERE) * (s->shared_slots >> (isn >> 31) & 1);
         }
         /*
          * RFC 9293 section 3.7.1: every IPv6 host can take that much. The node's kernel adopts no smaller
