@@ -24,6 +24,8 @@ use switchback_wire::{
 };
 
 const NODES: usize = 100;
+/// Time between two choices.
+const EVERY: Duration = Duration::from_micros(10);
 const ROUTES: usize = 1000;
 /// One of the last routes.
 const REQUEST: &[u8] = b"GET /service/998/items/7 HTTP/1.1\r\nHost: shop98.example.com\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
@@ -50,12 +52,12 @@ fn with_cookies(cookies: &str) -> Vec<u8> {
     [head, b"Cookie: ", cookies.as_bytes(), b"\r\n\r\n"].concat()
 }
 
-fn cluster(policy: PolicyKind, persistence: &str) -> Cluster {
+fn cluster(nodes: usize, policy: PolicyKind, persistence: &str) -> Cluster {
     let mut text = "[cluster]\nkey_file = \"key\"\n".to_owned();
     let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
     let mut names = Vec::new();
-    for node in 0..NODES {
-        add(format!("[[node]]\nname = \"n{node}\"\naddress = \"198.51.100.{}\"\n", node + 1));
+    for node in 0..nodes {
+        add(format!("[[node]]\nname = \"n{node}\"\naddress = \"2001:db8::{:x}\"\n", node + 1));
         names.push(format!("\"n{node}\""));
     }
     add(format!(
@@ -78,7 +80,7 @@ fn plan(cluster: &Cluster) -> Plan {
     let ids: HashMap<NodeAddress, NodeId> = addresses.zip((0..).map(NodeId)).collect();
     let mut plan = Plan::new(cluster, sb_key::default(), ids, LocalMachine::default(), Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
-        node.source = Some("198.51.100.200".parse().expect("an address"));
+        node.source = Some("2001:db8::ffff".parse().expect("an address"));
     }
     plan
 }
@@ -97,7 +99,7 @@ fn main() {
         .measurement_time(Duration::from_secs(2))
         .configure_from_args();
     let vip = "192.0.2.100:80".parse().expect("an address");
-    let round_robin = cluster(PolicyKind::RoundRobin, "");
+    let round_robin = cluster(NODES, PolicyKind::RoundRobin, "");
 
     let limits = Limits::default();
     let Ok(Progress::Complete(head)) = parse_head(REQUEST, &limits) else { unreachable!("it is a head") };
@@ -105,21 +107,26 @@ fn main() {
     let service = routes.service(vip).expect("the VIP is the service's");
     criterion.bench_function("route", |bencher| bencher.iter(|| routes.choose(service, black_box(&head))));
 
-    let mut group = criterion.benchmark_group("node");
-    for policy in PolicyKind::ALL {
-        let mut plan = plan(&cluster(policy, ""));
-        let (at, mut random, mut key) = (plan.group(0, vip).expect("the route is there"), random(), 0);
-        group.bench_function(policy.name(), |bencher| {
-            bencher.iter(|| {
-                key += 1;
-                let ask = Ask { key: Some(key), now: Duration::from_secs(1) };
-                plan.pick((at, None), black_box(&ask), (&[], false), &[], &mut random)
+    for nodes in [NODES, 10 * NODES] {
+        let mut group = criterion.benchmark_group(format!("one of {nodes} nodes"));
+        for policy in PolicyKind::ALL {
+            let mut plan = plan(&cluster(nodes, policy, ""));
+            let (at, mut random, mut key) = (plan.group(0, vip).expect("the route is there"), random(), 0);
+            group.bench_function(policy.name(), |bencher| {
+                bencher.iter(|| {
+                    key += 1;
+                    let ask = Ask { key: Some(key.into()), now: EVERY * key };
+                    let node = plan.pick((at, None), black_box(&ask), (&[], false), &[], &mut random);
+                    let group = plan.group_mut(at).zip(node);
+                    group.into_iter().for_each(|(group, node)| group.adoption_sent(node));
+                    node
+                });
             });
-        });
+        }
+        group.finish();
     }
-    group.finish();
 
-    let sessions = cluster(PolicyKind::RoundRobin, REWRITE);
+    let sessions = cluster(NODES, PolicyKind::RoundRobin, REWRITE);
     for (name, cluster, request) in [
         ("request", &round_robin, REQUEST.to_vec()),
         ("request with cookies", &round_robin, with_cookies(COOKIES)),

@@ -32,6 +32,10 @@ const FULL_FOR: Duration = Duration::from_millis(5);
 /// How long a time to first byte is valid without a newer one.
 const LATENCY_FOR: Duration = Duration::from_secs(10);
 
+/// How long the policy goes by what it knows of a node without news of it. What changes with time alone, as the patience
+/// with a silent node does, is known that late. A look at all of a thousand nodes takes as long as ten choices.
+const NOTED_FOR: Duration = Duration::from_millis(1);
+
 /// State of a node in the group.
 #[derive(Clone, Debug)]
 struct GroupMember {
@@ -106,6 +110,10 @@ pub struct Group {
     /// Weights by the index of `members`.
     weights: Vec<u32>,
     balancer: Balancer,
+    /// When the balancer was last told the state of all members; None: it is to be told before the next choice.
+    noted: Option<Duration>,
+    /// Indices of members whose state has changed since.
+    changed: Vec<usize>,
     sessions: Option<Sessions>,
     /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
@@ -171,6 +179,8 @@ impl Group {
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
+            noted: None,
+            changed: Vec::new(),
             ahead: VecDeque::new(),
             adoptions: Wrapping(0),
         }
@@ -184,6 +194,36 @@ impl Group {
             }
         }
         self.balancer.inherit(old.balancer);
+        self.noted = None;
+    }
+
+    /// Has the policy look at all nodes before its next choice.
+    pub fn look_again(&mut self) {
+        self.noted = None;
+    }
+
+    /// Has the balancer told the member's state before the next choice.
+    fn mark(&mut self, index: usize) {
+        if self.changed.len() < self.members.len() {
+            self.changed.push(index);
+        } else {
+            self.noted = None;
+        }
+    }
+
+    /// Tells the balancer the state of members that have changed, and now and then of all.
+    fn note(&mut self, state: impl Fn(NodeId) -> NodeState, now: Duration) {
+        let Group { members, balancer, share, noted, changed, .. } = self;
+        let mut note = |index: usize| {
+            balancer.note(index, load(&members[index], *share, (&[], false), &state, now));
+        };
+        if noted.is_some_and(|noted| now < noted + NOTED_FOR) {
+            changed.drain(..).for_each(note);
+        } else {
+            (0..members.len()).for_each(&mut note);
+            changed.clear();
+            *noted = Some(now);
+        }
     }
 
     /// Pool id in reports.
@@ -267,9 +307,16 @@ impl Group {
     ) -> Option<NodeId> {
         let unwanted =
             self.unwanted(side, |member| load(member, self.share, (tried, waited), &state, ask.now));
-        let Group { members, balancer, share, .. } = self;
-        let load = |index: usize| load(&members[index], *share, (tried, waited), &state, ask.now);
-        let choice = balancer.pick(ask, load, &unwanted, random);
+        self.note(&state, ask.now);
+        let Group { members, places, balancer, share, changed, .. } = self;
+        // A request that has waited may see many nodes otherwise than others do.
+        let others = if waited { 0..members.len() } else { 0..0 };
+        for index in tried.iter().filter_map(|node| places.get(node).copied()).chain(others) {
+            let seen = load(&members[index], *share, (tried, waited), &state, ask.now);
+            balancer.note(index, seen);
+            changed.push(index);
+        }
+        let choice = balancer.pick_noted(ask, &unwanted, random);
         choice.map(|index| members[index].node)
     }
 
@@ -306,9 +353,9 @@ impl Group {
         now: Duration,
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<NodeId> {
+        self.note(&state, now);
         let Group { members, balancer, share, ahead, .. } = self;
         let load = |member: &GroupMember| load(member, *share, (&[], false), &state, now);
-        members.iter().enumerate().for_each(|(index, member)| balancer.note(index, load(member)));
         let mut chosen = Vec::new();
         while chosen.len() < count
             && let Some(index) = balancer.pick_ahead(now, random)
@@ -328,11 +375,13 @@ impl Group {
 
     /// The first `count` choices made ahead have been used.
     pub fn choices_used(&mut self, count: u32) {
-        for index in self.ahead.drain(..(count as usize).min(self.ahead.len())) {
+        for _ in 0..count {
+            let Some(index) = self.ahead.pop_front() else { break };
             let member = &mut self.members[index];
             member.ahead -= 1;
             member.load.in_flight += 1;
             member.load.flows += 1;
+            self.mark(index);
         }
         self.adoptions += count;
     }
@@ -341,16 +390,19 @@ impl Group {
     pub fn withdraw_choices(&mut self) {
         while let Some(index) = self.ahead.pop_back() {
             self.members[index].ahead -= 1;
+            self.mark(index);
             self.balancer.give_back(index);
         }
     }
 
     /// Takes the accept queues as the program has noted them; see `listener_queues` in `bpf/choices.h`.
     pub fn note_queues(&mut self, noted: impl Fn(NodeId) -> u32, now: Duration) {
-        for member in &mut self.members {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
             let word = noted(member.node);
             if std::mem::replace(&mut member.noted, word) != word {
                 member.set_queue(((word >> 16) as u16, word as u16), now);
+                self.mark(index);
             }
         }
     }
@@ -444,8 +496,11 @@ impl Group {
         nodes.min_by_key(burden).map(|(member, _)| member.node)
     }
 
+    /// A member whose state is about to change.
     fn member(&mut self, node: NodeId) -> Option<&mut GroupMember> {
-        self.places.get(&node).map(|&index| &mut self.members[index])
+        let index = *self.places.get(&node)?;
+        self.mark(index);
+        Some(&mut self.members[index])
     }
 
     /// Counts a request on a flow that the node has.
@@ -578,3 +633,6 @@ fn can_serve(member: &GroupMember, drained: bool) -> bool {
 fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
     state.silent || member.reason == Some(Reason::Unacknowledged)
 }
+
+#[cfg(test)]
+mod tests;

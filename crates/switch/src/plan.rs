@@ -269,11 +269,15 @@ impl Plan {
     /// Updates the summary of a node.
     fn update_summary(&mut self, id: NodeId) {
         self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
-        self.summaries[id.index()] = self.node(id).map_or(NodeSummary::NONE, |node| NodeSummary {
+        let summary = self.node(id).map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
             silent_after: node.last_heard() + self.patience,
             dead_after: node.last_heard() + self.longest_patience,
         });
+        let before = std::mem::replace(&mut self.summaries[id.index()], summary);
+        if before.drained != summary.drained {
+            self.groups.iter_mut().for_each(Group::look_again);
+        }
     }
 
     /// Takes over the state of the previous plan. Nodes that have left the configuration stay known, because their
