@@ -12,9 +12,9 @@
 //! erased.
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::rand;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -52,9 +52,9 @@ impl Key {
     }
 }
 
-/// The keys of an agent.
+/// The keys of an agent. Handshakes read them, and take no lock.
 #[derive(Default)]
-pub struct TicketKeys(RwLock<Vec<Key>>);
+pub struct TicketKeys(ArcSwap<Vec<Key>>);
 
 /// Without keys.
 impl fmt::Debug for TicketKeys {
@@ -66,59 +66,55 @@ impl fmt::Debug for TicketKeys {
 impl TicketKeys {
     /// Erases old keys, and makes one if it is needed soon; true if it has.
     pub(crate) fn renew(&self, now: Instant) -> bool {
-        let mut keys = self.write();
-        keys.retain(|key| key.age(now) < OPENS);
-        if keys.iter().any(|key| key.age(now) + AHEAD < SEALS) {
-            return false;
-        }
-        let (mut id, mut secret) = ([0; 8], Zeroizing::new([0; 32]));
-        // Without random numbers there are no tickets, and no TLS either.
-        let made = rand::fill(&mut id).is_ok() && rand::fill(&mut secret[..]).is_ok();
-        if made {
-            keys.push(Key { id, secret, made: now });
-        }
+        let mut made = false;
+        self.0.rcu(|keys| {
+            let mut keys: Vec<Key> = keys.iter().filter(|key| key.age(now) < OPENS).cloned().collect();
+            let is_enough = keys.iter().any(|key| key.age(now) + AHEAD < SEALS);
+            let (mut id, mut secret) = ([0; 8], Zeroizing::new([0; 32]));
+            // Without random numbers there are no tickets, and no TLS either.
+            made = !is_enough && rand::fill(&mut id).is_ok() && rand::fill(&mut secret[..]).is_ok();
+            if made {
+                keys.push(Key { id, secret, made: now });
+            }
+            keys
+        });
         made
     }
 
     /// The key that seals.
     pub(crate) fn sealing(&self, now: Instant) -> Option<(KeyId, Zeroizing<[u8; 32]>)> {
-        let keys = self.read();
+        let keys = self.0.load();
         let sealing = keys.iter().filter(|key| key.age(now) < SEALS);
         sealing.max_by_key(|key| (key.age(now), key.id)).map(|key| (key.id, key.secret.clone()))
     }
 
     /// The key with this name, if it still opens.
     pub(crate) fn opening(&self, id: KeyId, now: Instant) -> Option<Zeroizing<[u8; 32]>> {
-        let keys = self.read();
+        let keys = self.0.load();
         keys.iter().find(|key| key.id == id && key.age(now) < OPENS).map(|key| key.secret.clone())
     }
 
     /// All keys, for another agent.
     pub(crate) fn tell(&self, now: Instant) -> Vec<SharedKey> {
         let share = |key: &Key| SharedKey { id: key.id, secret: key.secret.clone(), age: key.age(now) };
-        self.read().iter().filter(|key| key.age(now) < OPENS).map(share).collect()
+        self.0.load().iter().filter(|key| key.age(now) < OPENS).map(share).collect()
     }
 
     /// Adds the keys of another agent. Keys that are known already keep their age.
     pub(crate) fn learn(&self, told: Vec<SharedKey>, now: Instant) {
-        let mut keys = self.write();
-        for SharedKey { id, secret, age } in told {
-            let Some(made) = now.checked_sub(age).filter(|_| age < OPENS) else { continue };
-            let known = keys.iter_mut().find(|key| key.id == id);
-            if let Some(known) = known {
-                known.made = known.made.min(made);
-            } else if keys.len() < KEYS_MAX {
-                keys.push(Key { id, secret, made });
+        self.0.rcu(|keys| {
+            let mut keys = Vec::clone(keys);
+            for SharedKey { id, secret, age } in &told {
+                let Some(made) = now.checked_sub(*age).filter(|_| *age < OPENS) else { continue };
+                let known = keys.iter_mut().find(|key| key.id == *id);
+                if let Some(known) = known {
+                    known.made = known.made.min(made);
+                } else if keys.len() < KEYS_MAX {
+                    keys.push(Key { id: *id, secret: secret.clone(), made });
+                }
             }
-        }
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Vec<Key>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<Key>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+            keys
+        });
     }
 }
 
@@ -146,7 +142,7 @@ mod tests {
         assert!(keys.opening(first, start + 24 * HOUR - Duration::from_secs(1)).is_some());
         assert!(keys.opening(first, start + 24 * HOUR).is_none());
         keys.renew(start + 24 * HOUR);
-        assert!(keys.read().iter().all(|key| key.id != first), "it is still in memory");
+        assert!(keys.0.load().iter().all(|key| key.id != first), "it is still in memory");
     }
 
     #[test]
@@ -163,7 +159,7 @@ mod tests {
         restarted.renew(later);
         restarted.learn(other.tell(later), later);
         assert_eq!(id(&restarted, later), id(&one, later));
-        assert_eq!(restarted.read().len(), 3);
+        assert_eq!(restarted.0.load().len(), 3);
     }
 
     #[test]
@@ -177,6 +173,6 @@ mod tests {
         let old: Vec<SharedKey> = told.into_iter().map(|key| SharedKey { age: OPENS, ..key }).collect();
         let others = TicketKeys::default();
         others.learn(old, now);
-        assert!(others.read().is_empty(), "it would have been erased");
+        assert!(others.0.load().is_empty(), "it would have been erased");
     }
 }
