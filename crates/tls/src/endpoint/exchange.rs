@@ -1,6 +1,7 @@
 //! One request and its response, between a client and the server of this node.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -22,8 +23,8 @@ use super::services::Service;
 
 /// Bytes held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;
-/// Bytes read from a server at once.
-const READ: usize = 16 << 10;
+/// Bytes read from a server at once: four records.
+const READ: usize = 64 << 10;
 /// The longest head of a response.
 const RESPONSE_HEAD_MAX: usize = 64 << 10;
 /// Time for which client and server may both be silent in the middle of a request.
@@ -217,7 +218,7 @@ struct Exchange<'a, C> {
     to_server: Vec<u8>,
     written: usize,
     rest: Rest,
-    /// Bytes of the server that have not been read.
+    /// Bytes of the server that are part of a head, or behind the response.
     from_server: Vec<u8>,
     response: Option<ResponseHead>,
     nothing_came: bool,
@@ -238,7 +239,6 @@ impl<C: Client> Steps for Exchange<'_, C> {
         moved |= self.client.fill(cx, &mut self.client_ended)?;
         moved |= self.poll_to_server(cx)?;
         moved |= self.poll_from_server(cx)?;
-        moved |= self.take_response()?;
         if let Rest::Over = self.rest {
             ready!(self.client.poll_write_out(cx)).map_err(StreamError::Io)?;
             return Poll::Ready(Ok(true));
@@ -323,53 +323,58 @@ impl<'a, C: Client> Exchange<'a, C> {
         Ok(moved)
     }
 
+    /// Reads from the server, and takes what comes for the client.
     fn poll_from_server(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
-        if self.server_ended || self.client.is_full() || !self.from_server.is_empty() && !self.in_head() {
+        let has_surplus = matches!(self.rest, Rest::Over) && !self.from_server.is_empty();
+        if self.server_ended || self.client.is_full() || has_surplus {
             return Ok(false);
         }
-        let mut storage = [std::mem::MaybeUninit::uninit(); READ];
+        let mut storage = [MaybeUninit::uninit(); READ];
         let mut buffer = ReadBuf::uninit(&mut storage);
-        match Pin::new(&mut self.server).poll_read(cx, &mut buffer) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(result) => {
-                self.server_broke_off = result.is_err();
-                let len = result.map(|()| buffer.filled().len()).unwrap_or(0);
-                self.from_server.extend_from_slice(buffer.filled());
-                self.server_ended = len == 0;
-                self.nothing_came &= len == 0;
-                Ok(true)
-            }
+        let Poll::Ready(result) = Pin::new(&mut self.server).poll_read(cx, &mut buffer) else {
+            return Ok(false);
+        };
+        self.server_broke_off = result.is_err();
+        let read = buffer.filled();
+        self.server_ended = read.is_empty();
+        self.nothing_came &= read.is_empty();
+        if self.from_server.is_empty() {
+            let taken = self.take_response(read)?;
+            self.from_server.extend_from_slice(&read[taken..]);
+        } else {
+            self.from_server.extend_from_slice(read);
+            let data = std::mem::take(&mut self.from_server);
+            let taken = self.take_response(&data)?;
+            self.from_server.extend_from_slice(&data[taken..]);
         }
+        Ok(true)
     }
 
-    fn in_head(&self) -> bool {
-        matches!(self.rest, Rest::Head)
-    }
-
-    /// Takes the response's data from the server, for the client.
-    fn take_response(&mut self) -> Result<bool, Failure> {
-        let mut moved = false;
+    /// Takes the response's bytes from those of the server, for the client, and returns their number.
+    fn take_response(&mut self, data: &[u8]) -> Result<usize, Failure> {
+        let mut taken = 0;
         loop {
-            let in_head = self.in_head();
+            let data = &data[taken..];
+            let in_head = matches!(self.rest, Rest::Head);
             let len = match &mut self.rest {
-                Rest::Over => return Ok(moved),
+                Rest::Over => return Ok(taken),
                 Rest::Head => {
-                    let head = response_head(&self.from_server, self.to_head);
+                    let head = response_head(data, self.to_head);
                     let head = head.map_err(|_| self.failed(502))?;
                     let Some(head) = head else {
-                        if self.server_ended || self.from_server.len() > RESPONSE_HEAD_MAX {
+                        if self.server_ended || data.len() > RESPONSE_HEAD_MAX {
                             return Err(self.failed(502));
                         }
-                        return Ok(moved);
+                        return Ok(taken);
                     };
-                    self.enter_body(head);
+                    self.enter_body(head, &data[..head.len]);
                     head.len
                 }
-                Rest::Body(framing) => match framing::responses().follow(framing, &self.from_server, false) {
-                    Followed::More if self.server_ended && self.from_server.is_empty() => {
+                Rest::Body(framing) => match framing::responses().follow(framing, data, false) {
+                    Followed::More if self.server_ended && data.is_empty() => {
                         return Err(self.failed(502));
                     }
-                    Followed::More => self.from_server.len(),
+                    Followed::More => data.len(),
                     Followed::Ends(len) => {
                         self.rest = Rest::Over;
                         len
@@ -377,27 +382,26 @@ impl<'a, C: Client> Exchange<'a, C> {
                     Followed::Rejected(..) | Followed::Lost => return Err(self.failed(502)),
                 },
                 Rest::UntilEnd | Rest::Tunnel => {
-                    if self.server_ended && self.from_server.is_empty() {
+                    if self.server_ended && data.is_empty() {
                         if self.server_broke_off {
                             return Err(self.failed(502));
                         }
                         self.rest = Rest::Over;
                     }
-                    self.from_server.len()
+                    data.len()
                 }
             };
             if len == 0 && !matches!(self.rest, Rest::Over) {
-                return Ok(moved);
+                return Ok(taken);
             }
-            self.client.send(&self.from_server[..len])?;
+            self.client.send(&data[..len])?;
             self.answer.sent(len, in_head);
             self.begun |= len > 0;
-            self.from_server.drain(..len);
-            moved = true;
+            taken += len;
         }
     }
 
-    fn enter_body(&mut self, head: ResponseHead) {
+    fn enter_body(&mut self, head: ResponseHead, text: &[u8]) {
         self.rest = match head.body {
             ResponseBody::Interim => return,
             ResponseBody::Length(0) => Rest::Over,
@@ -410,7 +414,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             }
         };
         self.responses.add(1);
-        self.client.begins(&head, &self.from_server[..head.len]);
+        self.client.begins(&head, text);
         self.answer.has_status(head.status);
         self.response = Some(head);
     }
