@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::budgets::{Always, Kind, Permit};
 use super::client::StreamError;
 use super::counters::Counted;
-use super::flow::addresses;
+use super::flow::{Addresses, plain};
 use super::http1::{self, Start};
 use super::messages::{Opening, hear, say};
 use super::services::Service;
@@ -28,10 +28,12 @@ const RETRY: Duration = Duration::from_millis(10);
 /// How long a connection between nodes may be idle; longer than [`peers`](super::peers) keep one.
 const PEER_IDLE: Duration = Duration::from_secs(60);
 
-/// A listener at this address only, so that each VIP has an accept queue of its own.
+/// A listener at this address only, so that each VIP has an accept queue of its own. Its connections do not wait to fill
+/// packets: Linux gives a new socket the listener's TCP_NODELAY.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
+    socket.set_nodelay(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -39,30 +41,29 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accepts clients' connections to a VIP. Each is served by the service that is configured there when it is accepted.
 pub(super) async fn accept_clients(listener: TcpListener, vip: SocketAddr, shared: Arc<Shared>) {
     loop {
-        let Ok((socket, _)) = listener.accept().await else {
+        let Ok((socket, client)) = listener.accept().await else {
             sleep(RETRY).await;
             continue;
         };
         // None: a reload has just removed the service, and this task ends.
         let Some(service) = shared.services.load().at(&vip).cloned() else { continue };
-        tokio::spawn(serve_client(socket, service, Arc::clone(&shared)));
+        tokio::spawn(serve_client(socket, (plain(client), vip), service, Arc::clone(&shared)));
     }
 }
 
-async fn serve_client(socket: TcpStream, service: Arc<Service>, shared: Arc<Shared>) {
+async fn serve_client(socket: TcpStream, flow: Addresses, service: Arc<Service>, shared: Arc<Shared>) {
     let counters = Arc::clone(&service.counters);
     let _counted = (Counted::new(&counters.connections), shared.loads.work());
     // Errors are the client's to see; those that matter to others have been counted.
-    let _ = serve_stream(socket, service, &shared).await;
+    let _ = serve_stream(socket, flow, service, &shared).await;
 }
 
 async fn serve_stream(
     socket: TcpStream,
+    flow: Addresses,
     service: Arc<Service>,
     shared: &Arc<Shared>,
 ) -> Result<(), StreamError> {
-    socket.set_nodelay(true)?;
-    let flow = addresses(&socket)?;
     let promised = shared.expected.take(flow);
     let permit = |kind, may_always| {
         shared.budgets.take(kind, &service.name, flow.0.ip(), &service.limits.tls, may_always)
@@ -75,7 +76,7 @@ async fn serve_stream(
     };
     if let Some((session, asked)) = promised {
         service.counters.taken.add(1);
-        let client = TlsStream::with(socket, session, &service)?;
+        let client = TlsStream::with(socket, flow, session, &service);
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
         return http1::serve(client, &service, shared, Start::Request(asked)).await;
     }
@@ -83,7 +84,7 @@ async fn serve_stream(
         service.counters.handshakes_refused.add(1);
         return Ok(());
     };
-    let client = shake_hands(socket, &service, shared, handshake).await?;
+    let client = shake_hands(socket, flow, &service, shared, handshake).await?;
     if client.session.facts().protocol.as_deref() == Some(b"h2") {
         http2::serve(client, service, Arc::clone(shared)).await
     } else {
@@ -94,11 +95,12 @@ async fn serve_stream(
 /// Does the handshake, within `head_timeout`, and counts it.
 async fn shake_hands(
     socket: TcpStream,
+    flow: Addresses,
     service: &Arc<Service>,
     shared: &Shared,
     _permit: Permit,
 ) -> Result<TlsStream, StreamError> {
-    let mut client = TlsStream::new(socket, service)?;
+    let mut client = TlsStream::new(socket, flow, service)?;
     let shaken = timeout(service.limits.head_timeout, client.shake_hands()).await;
     if let Err(error) = shaken.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
         service.counters.failed.add(1);

@@ -14,6 +14,6 @@ pub(super) fn addresses(socket: &TcpStream) -> io::Result<Addresses> {
 }
 
 /// The address, as IPv4 if it is IPv4-mapped.
-fn plain(address: SocketAddr) -> SocketAddr {
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

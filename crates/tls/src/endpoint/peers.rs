@@ -140,7 +140,6 @@ impl Peers {
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
         let mut place = self.strangers.admit(socket.peer_addr()?.ip());
         let acceptor = self.proof().acceptor;
-        socket.set_nodelay(true)?;
         tokio::select! {
             proved = tokio::time::timeout(CONNECT, acceptor.accept(socket)) => Ok(Box::new(proved??)),
             () = place.lost() => Err(io::ErrorKind::ConnectionAborted.into()),

@@ -70,7 +70,7 @@ impl Resumer {
         let permit = shared.budgets.take(Kind::Connection, &service.name, flow.0.ip(), limits, Always::Yes);
         let permit = permit.ok_or(Failure::Unproven)?;
         let moved = Moved::from_bytes(&insured.state.moved).and_then(Session::take_over);
-        let mut client = TlsStream::with(socket, moved.map_err(|_| Failure::Unproven)?, &service)?;
+        let mut client = TlsStream::with(socket, flow, moved.map_err(|_| Failure::Unproven)?, &service);
         let records = owner.records().clone();
         let start = client.insured().ok_or(Failure::Unproven)?.start();
         let place = records.place(start).ok_or(Failure::Unproven)?;

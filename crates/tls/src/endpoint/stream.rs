@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::client::{Client, StreamError, UNSENT_MAX};
 use super::counters::Counters;
-use super::flow::addresses;
+use super::flow::Addresses;
 use super::head::ResponseHead;
 use super::insured::{Insured, Response};
 use super::kernel::{self, KernelTls, LOOK, Sealing};
@@ -72,21 +72,25 @@ struct Unsealed {
 
 impl TlsStream {
     /// A connection whose handshake is still to be done.
-    pub(super) fn new(socket: TcpStream, service: &Service) -> Result<Self, StreamError> {
+    pub(super) fn new(socket: TcpStream, flow: Addresses, service: &Service) -> Result<Self, StreamError> {
         let session = Session::new(&service.tls)?;
-        TlsStream::with(socket, session, service)
+        Ok(TlsStream::with(socket, flow, session, service))
     }
 
     /// A connection that another node has given away.
-    pub(super) fn with(socket: TcpStream, session: Session, service: &Service) -> Result<Self, StreamError> {
-        let (client, vip) = addresses(&socket)?;
+    pub(super) fn with(
+        socket: TcpStream,
+        (client, vip): Addresses,
+        session: Session,
+        service: &Service,
+    ) -> Self {
         let counters = Arc::clone(&service.counters);
         let unsealed = Some(Unsealed { kernel: service.kernel, counters, sent: 0 });
         let insured = service.insurer.as_ref().and_then(|(insurer, after)| {
             Insured::new(Arc::clone(insurer), *after, (client, vip), socket.as_fd())
         });
         let socket = Socket::new(socket);
-        Ok(SessionLess { insured, socket, client, vip, unsealed, sealing: None }.with(session))
+        SessionLess { insured, socket, client, vip, unsealed, sealing: None }.with(session)
     }
 
     /// Goes on with another node's response; see [`Insured::takes`].
