@@ -246,3 +246,18 @@ fn the_server_learns_the_address_of_the_client() -> Result {
     }
     Ok(())
 }
+
+/// Packets are most of what a short connection costs, so the ticket, the response and the end go out together.
+#[test]
+fn a_response_and_the_end_of_its_connection_are_one_packet() -> Result {
+    let cluster = start(1, "")?;
+    let script = program("packets.py");
+    let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));
+    let said = cluster.client().run_within(TIMEOUT, [PYTHON, &script, &vip, &authority])?.success()?;
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let [with_data, all, "True", "200", "True"] = words[..] else { panic!("{said}") };
+    assert_eq!(with_data, "1", "{said}");
+    // The request may have been acknowledged before the server answered.
+    assert!(["1", "2"].contains(&all), "{said}");
+    cluster.down()
+}

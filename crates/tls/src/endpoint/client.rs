@@ -73,6 +73,10 @@ pub(super) trait Client {
     }
     /// Waits until all bytes have been sent.
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Waits until the last bytes of a connection have been sent, or may be left to its end.
+    fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_out(cx)
+    }
 
     /// Reads data, if there is room; true if some came. `ended` is set at the end.
     fn fill(&mut self, cx: &mut Context<'_>, ended: &mut bool) -> Result<bool, StreamError> {

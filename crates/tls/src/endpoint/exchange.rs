@@ -25,6 +25,8 @@ use super::services::Service;
 const UNREAD_MAX: usize = 64 << 10;
 /// Bytes read from a server at once: four records.
 const READ: usize = 64 << 10;
+/// Bytes of TLS itself that are held for a client until the response begins.
+const HELD_MAX: usize = 4 << 10;
 /// The longest head of a response.
 const RESPONSE_HEAD_MAX: usize = 64 << 10;
 /// Time for which client and server may both be silent in the middle of a request.
@@ -229,6 +231,8 @@ struct Exchange<'a, C> {
     server_broke_off: bool,
     client_ended: bool,
     server_told: bool,
+    /// The client lets the connection stay open.
+    keep_alive: bool,
     responses: &'a Counter,
     answer: &'a mut Answer,
 }
@@ -240,10 +244,17 @@ impl<C: Client> Steps for Exchange<'_, C> {
         moved |= self.poll_to_server(cx)?;
         moved |= self.poll_from_server(cx)?;
         if let Rest::Over = self.rest {
-            ready!(self.client.poll_write_out(cx)).map_err(StreamError::Io)?;
+            let sent = match self.again().is_some() && self.keep_alive {
+                true => self.client.poll_write_out(cx),
+                false => self.client.poll_last(cx),
+            };
+            ready!(sent).map_err(StreamError::Io)?;
             return Poll::Ready(Ok(true));
         }
-        moved |= self.client.write_out(cx)?;
+        // A session ticket or an answer to new keys goes out with the response, in one packet.
+        if self.begun || self.client.unsent() >= HELD_MAX {
+            moved |= self.client.write_out(cx)?;
+        }
         if moved { Poll::Ready(Ok(false)) } else { Poll::Pending }
     }
 
@@ -276,6 +287,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             server_broke_off: false,
             client_ended: false,
             server_told: false,
+            keep_alive: asked.keep_alive,
             responses: &service.counters.responses,
             answer,
         }

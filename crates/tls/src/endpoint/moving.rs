@@ -47,7 +47,7 @@ pub(super) enum Given {
 /// Moves the connection to one of these nodes. All data for the client has been written. Its request came at
 /// `asked`.
 pub(super) async fn give_away(
-    client: TlsStream,
+    mut client: TlsStream,
     service: &str,
     to: &[Peer],
     shared: &Shared,
@@ -57,11 +57,11 @@ pub(super) async fn give_away(
     let flow = (client.client, client.vip);
     for peer in to {
         let Ok(mut channel) = peers.take(peer.address).await else { continue };
+        client.flush_all().await?;
         if !is_quiet(&client).await? {
             return Ok(Given::Not(client));
         }
         let Ok(mut frozen) = handoff.freeze(flow) else { return Ok(Given::Not(client)) };
-        let mut client = client;
         // What was on its way to the socket when the packets were cut off is read first.
         loop {
             match frozen.take(client.socket.as_fd()) {

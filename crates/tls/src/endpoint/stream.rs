@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use nix::sys::socket::MsgFlags;
+use nix::libc::MSG_MORE;
+use nix::sys::socket::{MsgFlags, send};
 use switchback_resume::{Failure, Owner, Place, Running, Sealed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -188,7 +189,8 @@ impl TlsStream {
         }
     }
 
-    /// Does the handshake. If it fails, the client is told.
+    /// Does the handshake. If it fails, the client is told. The last bytes, such as a session ticket, are left for what is
+    /// sent next, if that comes soon.
     pub(super) async fn shake_hands(&mut self) -> Result<(), StreamError> {
         while self.session.is_handshaking() {
             match std::future::poll_fn(|cx| self.poll_fill(cx)).await {
@@ -199,9 +201,17 @@ impl TlsStream {
                     return Err(error);
                 }
             }
-            self.flush_all().await?;
+            if self.session.is_handshaking() || !self.sends_soon() {
+                self.flush_all().await?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether something is sent soon after the handshake: a request has come with its end, or HTTP/2 begins with SETTINGS.
+    fn sends_soon(&self) -> bool {
+        let is_http2 = self.session.facts().protocol.as_deref() == Some(b"h2");
+        self.insured.is_none() && (is_http2 || !self.session.data().is_empty())
     }
 
     /// Waits for data of the client; false if there will be none.
@@ -374,6 +384,22 @@ impl Client for TlsStream {
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_with(cx, MsgFlags::empty())
+    }
+
+    /// They are left to [`poll_shutdown`](AsyncWrite::poll_shutdown), unless other nodes hear of them first.
+    fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.insured.is_some() { self.poll_write_out(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    fn unsent(&mut self) -> usize {
+        self.session.outgoing().len() - self.written
+    }
+}
+
+impl TlsStream {
+    /// Writes all bytes, with these flags if the kernel does not encrypt them.
+    fn poll_write_with(&mut self, cx: &mut Context<'_>, flags: MsgFlags) -> Poll<io::Result<()>> {
         let TlsStream { insured, socket, session, written, flushed, sealing, unsealed, .. } = self;
         let released = match insured {
             Some(insured) => insured.released(cx, session, socket.as_fd())?.saturating_sub(*flushed),
@@ -384,10 +410,10 @@ impl Client for TlsStream {
         while *written < end {
             ready!(socket.poll_write_ready(cx))?;
             let rest = &mut outgoing[*written..end];
-            let result = match sealing {
-                None => socket.try_write(rest),
-                Some(sealing) => socket.try_io(Interest::WRITABLE, || sealing.write(socket.as_fd(), rest)),
-            };
+            let result = socket.try_io(Interest::WRITABLE, || match sealing {
+                None => Ok(send(socket.as_raw_fd(), rest, flags | MsgFlags::MSG_NOSIGNAL)?),
+                Some(sealing) => sealing.write(socket.as_fd(), rest),
+            });
             match result {
                 Ok(len) => *written += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -414,10 +440,6 @@ impl Client for TlsStream {
             self.seal_by_kernel();
         }
         Poll::Ready(Ok(()))
-    }
-
-    fn unsent(&mut self) -> usize {
-        self.session.outgoing().len() - self.written
     }
 }
 
@@ -462,11 +484,16 @@ impl AsyncWrite for TlsStream {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_lines(cx);
         if !self.session.is_write_closed() {
-            ready!(self.poll_write_out(cx))?;
-            self.socket.look();
+            // What other nodes hear of, or the kernel encrypts, has its place in the stream only when it is written.
+            if self.insured.is_some() || self.sealing.is_some() {
+                ready!(self.poll_write_out(cx))?;
+            }
+            let unsent = self.unsent();
+            self.socket.look(unsent);
             self.session.close().map_err(StreamError::Tls)?;
         }
-        ready!(self.poll_write_out(cx))?;
+        // The end of the stream goes with the last bytes, in one packet.
+        ready!(self.poll_write_with(cx, MsgFlags::from_bits_retain(MSG_MORE)))?;
         ready!(self.poll_through(cx))?;
         Pin::new(&mut *self.socket).poll_shutdown(cx)
     }

@@ -66,16 +66,22 @@ impl Unacknowledged {
         }
     }
 
-    /// Tells of all responses that the client has acknowledged. `is_through`: TCP has been given the response.
-    fn look(&self, socket: BorrowedFd<'_>, is_through: impl Fn(&Line) -> bool) -> io::Result<()> {
+    /// Tells of all responses that the client has acknowledged. `is_through`: TCP has been given the response, or will be with
+    /// the next `unsent` bytes.
+    fn look(
+        &self,
+        socket: BorrowedFd<'_>,
+        unsent: usize,
+        is_through: impl Fn(&Line) -> bool,
+    ) -> io::Result<()> {
         if self.state().lines.is_empty() {
             return Ok(());
         }
-        let written = kernel::written(socket)?;
+        let end = kernel::written(socket)? + unsent as u64;
         let acknowledged = kernel::acknowledged(socket)?;
         let mut state = self.state();
         for line in state.lines.iter_mut().filter(|line| is_through(line)) {
-            line.end.get_or_insert(written);
+            line.end.get_or_insert(end);
         }
         let is_heard = |line: &mut Line| line.end.is_some_and(|end| end <= acknowledged);
         let heard: Vec<Line> = state.lines.extract_if(.., is_heard).collect();
@@ -88,7 +94,7 @@ impl Unacknowledged {
 
     fn close(&self, socket: BorrowedFd<'_>) {
         // What the socket does not tell has not arrived.
-        let _ = self.look(socket, |_| true);
+        let _ = self.look(socket, 0, |_| true);
         let mut state = self.state();
         state.is_over = true;
         let lines = std::mem::take(&mut state.lines);
@@ -158,7 +164,7 @@ impl Socket {
             let is_through = is_due && is_through(socket).unwrap_or(false);
             if is_time || is_through {
                 // What the socket does not tell now it may tell when it is closed.
-                let _ = self.lines.look(socket, |line| is_through && line.is_seen);
+                let _ = self.lines.look(socket, 0, |line| is_through && line.is_seen);
             }
             if !is_time {
                 return;
@@ -166,9 +172,9 @@ impl Socket {
         }
     }
 
-    /// Looks before something that is no response is written.
-    pub(super) fn look(&self) {
-        let _ = self.lines.look(self.stream.as_fd(), |_| true);
+    /// Looks before something that is no response is written behind `unsent` bytes that are.
+    pub(super) fn look(&self, unsent: usize) {
+        let _ = self.lines.look(self.stream.as_fd(), unsent, |_| true);
     }
 }
 
