@@ -78,10 +78,15 @@ static __always_inline void wake_l7_now(void)
                 wake_l7(0, ring);
 }
 
-/* Whether the first thread comes for it by itself. The record is in the ring before the program reads the clock. */
+/*
+ * Whether the first thread comes for it by itself: a report, or facts, which are some 50 ms old already. The record is in
+ * the ring before the program reads the clock.
+ */
 static __always_inline int can_wait(const struct sb_option *option)
 {
-        return option && option->op == SB_OP_REPORT && bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
+        if (!option || (option->op != SB_OP_REPORT && option->op != SB_OP_FACTS))
+                return 0;
+        return bpf_ktime_get_ns() < *(volatile __u64 *)&reports_wait;
 }
 
 /*

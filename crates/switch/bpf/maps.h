@@ -203,7 +203,9 @@ struct l7_thread {
 
 struct l7_thread l7_states[SB_L7_THREADS];
 
-/* Until this time (CLOCK_MONOTONIC, in nanoseconds) reports wake no thread: the first will poll the rings then. */
+/*
+ * Until this time (CLOCK_MONOTONIC, in nanoseconds) reports and facts wake no thread: the first will poll the rings then.
+ */
 __u64 reports_wait;
 
 static __always_inline void count(__u32 counter)

@@ -371,13 +371,17 @@ fn switch_packets_go_to_the_local_node() {
 }
 
 #[test]
-fn reports_wait_for_a_thread_that_will_come() {
+fn reports_and_facts_wait_for_a_thread_that_will_come() {
     let bench = Bench::new();
     let [flow, _] = flows();
     let (past, future) = (0, u64::MAX);
-    for (op, until, wakes) in
-        [(SB_OP_REPORT, past, true), (SB_OP_REPORT, future, false), (SB_OP_RELEASED, future, true)]
-    {
+    for (op, until, wakes) in [
+        (SB_OP_REPORT, past, true),
+        (SB_OP_REPORT, future, false),
+        (SB_OP_FACTS, past, true),
+        (SB_OP_FACTS, future, false),
+        (SB_OP_RELEASED, future, true),
+    ] {
         bench.program.set_reports_wait(until);
         bench.program.l7(0).unwrap().set_awake(false);
         let frame = node_frame(&bench, V4, &Bench::sign(), op, &flow, &inner(&flow)).frame;
