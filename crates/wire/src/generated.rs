@@ -112,7 +112,7 @@ pub type __be32 = __u32;
 pub type __be64 = __u64;
 #[repr(C)]
 #[repr(align(4))]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_flow {
     pub client: [__u8; 16usize],
     pub vip: [__u8; 16usize],
@@ -369,7 +369,7 @@ pub struct sb_records {
     pub reserved: __be32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_listed {
     pub flow: sb_flow,
     pub state: sb_flow_state,
@@ -416,7 +416,7 @@ pub struct sb_fact {
     pub bytes: __be64,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct sb_tag_input {
     pub node: [__u8; 16usize],
     pub switch_address: [__u8; 16usize],
@@ -457,7 +457,7 @@ pub struct sb_introduction {
     pub reserved: __u8,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_introduction_input {
     pub node: [__u8; 16usize],
     pub flow: sb_flow,
@@ -468,7 +468,7 @@ pub struct sb_introduction_input {
     pub reserved: [__u8; 3usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_told_fingerprint {
     pub magic: __be32,
     pub origin: __be32,
@@ -480,7 +480,7 @@ pub struct sb_told_fingerprint {
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_cookie_input {
     pub flow: sb_flow,
     pub client_isn: __be32,
@@ -594,7 +594,7 @@ pub struct sb_choices {
     pub nodes: [__u16; 128usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_express_request {
     pub flow: sb_flow,
     pub origin: __u32,
@@ -606,7 +606,7 @@ pub struct sb_express_request {
     pub at_ns: __u64,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_record {
     pub kind: __u32,
     pub flow: sb_flow,
@@ -696,7 +696,7 @@ pub struct sb_listening_switch {
     pub own: sb_switch_self,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_stalled {
     pub flow: sb_flow,
     pub seq: __u32,
@@ -866,7 +866,7 @@ pub struct sb_heads {
     pub response: [__u8; 2048usize],
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct sb_insurable {
     pub flow: sb_flow,
     pub seq: __u32,
@@ -875,7 +875,7 @@ pub struct sb_insurable {
     pub heads: sb_heads,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_insurable_end {
     pub flow: sb_flow,
     pub origin: __u32,
@@ -958,7 +958,7 @@ pub struct sb_seen {
     pub fact: sb_fact,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct sb_closed {
     pub flow: sb_flow,
     pub end: __u8,

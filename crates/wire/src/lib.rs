@@ -33,6 +33,7 @@ pub use node_address::NodeAddress;
 pub use plain::{Plain, bytes_of, read_from};
 pub use seq::Seq;
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The directory of the headers that the BPF programs include, for build scripts.
@@ -55,6 +56,13 @@ pub fn address_from(bytes: [u8; 16]) -> IpAddr {
 /// The key of a VIP in the switch's map.
 pub fn endpoint(address: SocketAddr) -> sb_endpoint {
     sb_endpoint { address: address_bytes(address.ip()), port: address.port().to_be(), reserved: 0 }
+}
+
+/// All bytes at once: the key of most tables is a flow.
+impl Hash for sb_flow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(bytes_of(self));
+    }
 }
 
 impl sb_flow {

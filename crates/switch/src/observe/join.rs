@@ -17,9 +17,10 @@ use super::{Finished, Observation, RequestForwarded, RequestSeen, ended};
 use crate::plan::NodeId;
 
 /// Limits of the requests without a response: their number, and the bytes of their heads. Beyond them the oldest are
-/// given up.
+/// given up, a share of all at once, because nothing but a look at all of them tells which these are.
 const OPEN_MAX: usize = 1 << 18;
 const HEADS_MAX: usize = 64 << 20;
+const GIVEN_UP_SHARE: usize = 16;
 /// How long a fact waits for its request, and a request on a closed connection for its fact.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than any response takes.
@@ -33,8 +34,6 @@ pub(super) struct Join {
     /// Number of requests in `flows`, and the bytes of their heads.
     open: usize,
     heads: usize,
-    /// Requests in the order of arrival, including some that have finished.
-    ages: VecDeque<(Id, Seq)>,
     /// Number of requests that were given up to keep the limits.
     pub(super) given_up: u64,
     /// Connections with an entry that expires after [`PATIENCE`], once per entry.
@@ -60,7 +59,7 @@ impl Join {
     /// Processes an observation and appends finished requests to `out`.
     pub(super) fn take(&mut self, now: Duration, observation: Observation, out: &mut Vec<Finished>) {
         match observation {
-            Observation::Forwarded(given) => self.given(now, given, out),
+            Observation::Forwarded(given) => self.forwarded(now, given, out),
             Observation::Fact { node, fact } => self.fact(now, node, fact, out),
             Observation::Answered { asked, status, bytes } => {
                 self.forget(&asked);
@@ -107,17 +106,11 @@ impl Join {
                 out.push(of_fact(now, node, &fact, None));
             }
         }
-        let oldest = now.saturating_sub(LONGEST);
-        let Join { flows, open, heads, .. } = self;
-        flows.retain(|_, all| {
+        if let Some(oldest) = now.checked_sub(LONGEST) {
+            self.give_up(now, oldest, out);
+        }
+        self.flows.retain(|_, all| {
             all.retain_mut(|one| {
-                while one.given.front().is_some_and(|given| given.asked.at < oldest)
-                    && let Some(given) = one.given.pop_front()
-                {
-                    *open -= 1;
-                    *heads -= given.asked.head.len();
-                    out.push(open_end(now, given, Ended::Unknown));
-                }
                 let is_used = std::mem::take(&mut one.used) && one.over.is_none();
                 is_used || !one.given.is_empty() || !one.early.is_empty()
             });
@@ -127,20 +120,28 @@ impl Join {
 
     /// Gives up the oldest requests while a limit is exceeded.
     fn make_room(&mut self, now: Duration, out: &mut Vec<Finished>) {
-        while (self.open > OPEN_MAX || self.heads > HEADS_MAX)
-            && let Some((id, begins)) = self.ages.pop_front()
-        {
-            let Some(connection) = find(&mut self.flows, &id) else { continue };
-            let Some(given) = connection.remove(begins) else { continue };
-            self.closed(&given);
-            self.given_up += 1;
-            out.push(open_end(now, given, Ended::Unknown));
+        while self.open > OPEN_MAX || self.heads > HEADS_MAX {
+            let requests = self.flows.values().flatten().flat_map(|connection| &connection.given);
+            let mut times: Vec<Duration> = requests.map(|given| given.asked.at).collect();
+            let place = times.len() / GIVEN_UP_SHARE;
+            let (_, last, _) = times.select_nth_unstable(place);
+            self.given_up += self.give_up(now, *last, out);
         }
-        // Without this, one long request would keep all later entries of `ages`.
-        if self.ages.len() > 2 * self.open + 1024 {
-            let flows = &mut self.flows;
-            self.ages.retain(|(id, begins)| find(flows, id).is_some_and(|one| one.at(*begins).is_some()));
+    }
+
+    /// Gives up the requests that arrived until then, and returns their number.
+    fn give_up(&mut self, now: Duration, until: Duration, out: &mut Vec<Finished>) -> u64 {
+        let before = self.open;
+        for connection in self.flows.values_mut().flatten() {
+            while let Some(index) = connection.given.iter().position(|given| given.asked.at <= until)
+                && let Some(given) = connection.given.remove(index)
+            {
+                self.open -= 1;
+                self.heads -= given.asked.head.len();
+                out.push(open_end(now, given, Ended::Unknown));
+            }
         }
+        (before - self.open) as u64
     }
 
     /// Subtracts a removed request from the limits.
@@ -158,7 +159,8 @@ impl Join {
         all.iter().for_each(|(id, over)| self.end(now, id, over.unwrap_or(Ended::Unknown), out));
     }
 
-    fn given(&mut self, now: Duration, given: RequestForwarded, out: &mut Vec<Finished>) {
+    /// Processes a request that was forwarded to a node.
+    pub(super) fn forwarded(&mut self, now: Duration, given: RequestForwarded, out: &mut Vec<Finished>) {
         let RequestSeen { flow, origin, begins, .. } = given.asked;
         let more = given.asked.head.len();
         let connection = self.connection(now, (flow, origin));
@@ -179,9 +181,6 @@ impl Join {
         let said = connection.take_early();
         self.open += usize::from(is_new);
         self.heads = self.heads + more - less;
-        if is_new {
-            self.ages.push_back(((flow, origin), begins));
-        }
         if let Some((node, fact, given)) = said {
             self.closed(&given);
             out.push(of_fact(now, node, &fact, Some(given)));
@@ -280,8 +279,7 @@ fn find<'a>(
 /// A finished request without a fact.
 fn unanswered(now: Duration, flow: sb_flow, asked: Option<RequestSeen>) -> Finished {
     Finished {
-        client: flow.client(),
-        vip: flow.vip(),
+        flow,
         asked,
         node: None,
         chosen: None,
@@ -528,9 +526,13 @@ mod tests {
             let rows = bench.take([given(port, request + 2, NODE, (request / 60_000) as u16 + 1)]);
             given_up.extend(rows.into_iter().map(|row| row.0.unwrap()));
         }
-        assert_eq!(given_up, (2..2 + more as u32).collect::<Vec<_>>(), "the oldest");
-        assert_eq!((bench.join.open, bench.join.given_up), (OPEN_MAX, more as u64));
-        assert_eq!(bench.sweep(LONGEST * 2).len(), OPEN_MAX);
+        let gone = given_up.len();
+        assert!((more..=2 * OPEN_MAX / GIVEN_UP_SHARE).contains(&gone), "{gone}");
+        given_up.sort_unstable();
+        assert_eq!(given_up, (2..2 + gone as u32).collect::<Vec<_>>(), "the oldest");
+        let left = OPEN_MAX + more - gone;
+        assert_eq!((bench.join.open, bench.join.given_up), (left, gone as u64));
+        assert_eq!(bench.sweep(LONGEST * 2).len(), left);
         assert!(bench.is_empty());
     }
 
@@ -538,7 +540,7 @@ mod tests {
     fn heads_have_a_budget() {
         let mut bench = Bench::default();
         let long = |port: u16, head: usize| {
-            let asked = RequestSeen { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
+            let asked = RequestSeen { head: vec![b'x'; head].into(), ..asked(port, 1, port.into()) };
             Observation::Forwarded(RequestForwarded {
                 asked,
                 node: NODE,
@@ -558,22 +560,16 @@ mod tests {
         assert_eq!(bench.take([said(2, NODE, 1, 70)]), [whole(2, NODE, 70)]);
         assert!(bench.take([long(60_000, 16 << 10)]).is_empty());
         let rows = bench.take([long(60_001, 20 << 10)]);
-        assert_eq!(rows, [(Some(2), Some(NODE), 0, Ended::Unknown, 0); 2]);
-        assert_eq!(bench.join.given_up, 2);
+        let mut gone: Vec<u32> = rows.into_iter().filter_map(|row| row.0).collect();
+        gone.sort_unstable();
         assert!(
-            bench.take([said(3, NODE, 1, 70)]).is_empty()
-                && bench.take([said(4, NODE, 1, 70)]) == [whole(2, NODE, 70)]
+            !gone.is_empty() && gone.iter().copied().eq([1].into_iter().chain(3..).take(gone.len())),
+            "{gone:?}"
         );
+        assert_eq!(bench.join.given_up, gone.len() as u64);
+        let last = gone[gone.len() - 1];
+        assert!(bench.take([said(last as u16, NODE, 1, 70)]).is_empty());
+        assert_eq!(bench.take([said(last as u16 + 1, NODE, 1, 70)]), [whole(last + 1, NODE, 70)]);
         assert!(bench.join.heads <= HEADS_MAX);
-    }
-
-    #[test]
-    fn finished_requests_are_forgotten() {
-        let mut bench = Bench::default();
-        bench.take([given(1, 1, NODE, 1)]);
-        for request in 0..10_000 {
-            bench.take([given(2, request, NODE, 1), said(2, NODE, 1, 70)]);
-        }
-        assert!(bench.join.ages.len() <= 2 * bench.join.open + 1024, "{}", bench.join.ages.len());
     }
 }

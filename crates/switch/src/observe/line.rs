@@ -22,7 +22,7 @@ pub(super) struct LogEntry<'a> {
 
 impl<'a> LogEntry<'a> {
     pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
-        let service = names.service_at(finished.vip);
+        let service = names.service_at(finished.flow.vip());
         if let Some(service) = service.filter(|service| names.is_tls(*service)) {
             let text = finished.asked.as_ref().map_or(&[][..], |asked| &asked.head);
             let hello = match switchback_hello::read(text, names.limits().head_len) {
@@ -52,8 +52,8 @@ impl<'a> LogEntry<'a> {
         let tls = |hello: &'a ClientHello| Tls { version: None, server_name: hello.server_name.as_deref() };
         Line {
             time,
-            client: finished.client,
-            vip: finished.vip,
+            client: finished.flow.client(),
+            vip: finished.flow.vip(),
             service: service.map(|service| names.service(service)),
             head: head.as_ref(),
             first_line: self.first_line(),

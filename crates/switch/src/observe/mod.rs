@@ -13,7 +13,6 @@ mod names;
 mod observer;
 mod totals;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use switchback_access_log::Ended;
@@ -133,8 +132,7 @@ fn word(chosen: Chosen) -> &'static str {
 /// A request whose response has ended.
 #[derive(Clone, Debug)]
 struct Finished {
-    client: SocketAddr,
-    vip: SocketAddr,
+    flow: sb_flow,
     /// None if the switch does not know the request, for example after a restart.
     asked: Option<RequestSeen>,
     /// None if the switch answered the request, or nobody did.

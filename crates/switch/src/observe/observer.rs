@@ -223,7 +223,7 @@ impl Worker {
                 log::error!("cannot read the rings of plain requests: {error}");
             }
             for given in express.borrow_mut().drain(..) {
-                self.observe(now, Observation::Forwarded(given));
+                self.join.forwarded(now, given, &mut self.finished);
             }
             over = loop {
                 match receiver.try_recv() {
@@ -284,12 +284,13 @@ impl Worker {
             let entry = LogEntry::new(&finished, &self.names);
             let (service, node) = (entry.service, finished.node);
             let pool = entry.taken.and_then(|taken| taken.pool);
-            let names = [
-                service.map_or("", |service| self.names.service(service)),
-                pool.map_or("", |pool| self.names.pool(pool).0),
-                node.map_or("", |node| self.names.node(node)),
-            ];
-            self.sums.add(&finished, (service, pool, node), names);
+            self.sums.add(&finished, (service, pool, node), || {
+                [
+                    service.map_or("", |service| self.names.service(service)),
+                    pool.map_or("", |pool| self.names.pool(pool).0),
+                    node.map_or("", |node| self.names.node(node)),
+                ]
+            });
             if let Some(log) = &mut self.log
                 && !entry.is_logged_by_node()
             {

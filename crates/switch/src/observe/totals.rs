@@ -24,8 +24,13 @@ impl Sums {
         self.indices.clear();
     }
 
-    /// Counts a response; `names` has those of `owner`, empty where it is None.
-    pub(super) fn add(&mut self, finished: &Finished, owner: Owner, names: [&str; 3]) {
+    /// Counts a response; `names` returns those of `owner`, empty where it is None.
+    pub(super) fn add<'a>(
+        &mut self,
+        finished: &Finished,
+        owner: Owner,
+        names: impl FnOnce() -> [&'a str; 3],
+    ) {
         let (responses, timings) = self.indices_of(owner, names);
         let responses = &mut self.totals.responses[responses];
         let class = finished.status.map_or(0, |status| usize::from(status / 100));
@@ -49,10 +54,11 @@ impl Sums {
         }
     }
 
-    fn indices_of(&mut self, owner: Owner, [service, pool, node]: [&str; 3]) -> (usize, usize) {
+    fn indices_of<'a>(&mut self, owner: Owner, names: impl FnOnce() -> [&'a str; 3]) -> (usize, usize) {
         if let Some(indices) = self.indices.get(&owner) {
             return *indices;
         }
+        let [service, pool, node] = names();
         let Totals { responses, timings, .. } = &mut self.totals;
         let is_same =
             |item: &ResponseTotals| item.service == service && item.pool == pool && item.node == node;

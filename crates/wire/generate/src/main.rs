@@ -128,6 +128,7 @@ fn builder() -> bindgen::Builder {
         .derive_default(true)
         .derive_eq(true)
         .derive_hash(true)
+        .no_hash("sb_flow")
         .layout_tests(false)
         .generate_comments(false)
         .disable_header_comment()
