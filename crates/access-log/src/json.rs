@@ -41,15 +41,31 @@ impl Value for u64 {
 
 impl Value for str {
     fn write(&self, out: &mut Vec<u8>) {
-        // All bytes are looked at, which is faster than to stop at the first.
-        let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
         out.push(b'"');
-        if self.bytes().fold(true, |all, byte| all & is_plain(byte)) {
+        if is_plain(self.as_bytes()) {
             out.extend_from_slice(self.as_bytes());
         } else {
             out.extend_from_slice(escaped(self).as_bytes());
         }
         out.push(b'"');
+    }
+}
+
+/// Whether all characters stand for themselves: printable ASCII without `"` and `\`. Eight at a time.
+fn is_plain(text: &[u8]) -> bool {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // The top bit of some byte is set if one of the bytes is 0. A borrow may set others: the text is escaped in vain then.
+    let has_zero = |word: u64| word.wrapping_sub(LOW) & !word;
+    let marks = |chunk: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*chunk);
+        let has = |byte: u8| has_zero(word ^ (LOW * u64::from(byte)));
+        (word | word.wrapping_sub(LOW * u64::from(b' ')) | has(b'"') | has(b'\\') | has(0x7f)) & HIGH
+    };
+    match text.last_chunk() {
+        // It covers what is behind the last whole chunk.
+        Some(last) => text.as_chunks().0.iter().fold(marks(last), |all, chunk| all | marks(chunk)) == 0,
+        None => text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')),
     }
 }
 
@@ -69,6 +85,17 @@ fn escaped(text: &str) -> String {
 impl Value for &str {
     fn write(&self, out: &mut Vec<u8>) {
         str::write(self, out);
+    }
+}
+
+/// A word of the format itself, without characters to escape.
+pub(super) struct Word(pub(super) &'static str);
+
+impl Value for Word {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(self.0.as_bytes());
+        out.push(b'"');
     }
 }
 
@@ -141,6 +168,18 @@ impl<T: Value> Value for Option<T> {
 mod tests {
     use super::*;
     use crate::escape::tests::HOSTILE;
+
+    #[test]
+    fn every_character_that_needs_it_is_escaped() {
+        for c in '\0'..='\u{ff}' {
+            for before in 0..17 {
+                let text = format!("{}{c}{}", "x".repeat(before), "y".repeat(before % 5));
+                let mut written = Vec::new();
+                text.as_str().write(&mut written);
+                assert_eq!(written, format!("\"{}\"", escaped(&text)).into_bytes(), "{c:?}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_again() {

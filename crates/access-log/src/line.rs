@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use switchback_config::LogFormat;
 use switchback_http::{Head, Version};
 
-use crate::json::{Value, object};
+use crate::json::{Value, Word, object};
 
 /// One line: a request and its response. A field is None if it is unknown, or does not exist.
 #[derive(Debug)]
@@ -101,8 +101,10 @@ impl Line<'_> {
         out.push(b'\n');
     }
 
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.head?.header(name).map(String::from_utf8_lossy)
+    /// The fields `Referer` and `User-Agent`.
+    fn origins(&self) -> [Option<Cow<'_, str>>; 2] {
+        let values = self.head.map_or([None; 2], |head| head.first_of(["referer", "user-agent"]));
+        values.map(|value| value.map(String::from_utf8_lossy))
     }
 
     fn body_bytes(&self) -> u64 {
@@ -111,6 +113,7 @@ impl Line<'_> {
 
     fn json(&self, out: &mut Vec<u8>, lost: u64) {
         let server_name = self.tls.and_then(|tls| tls.server_name);
+        let [referer, user_agent] = self.origins();
         object!(out,
             "time": self.time,
             "client": self.client,
@@ -118,7 +121,7 @@ impl Line<'_> {
             "service": self.service,
             "method": self.head.map(|head| head.method),
             "target": self.head.map(|head| head.target.raw),
-            "version": self.head.map(|head| version(head.version)),
+            "version": self.head.map(|head| Word(version(head.version))),
             "host": self.head.and_then(|head| head.host).or(server_name),
             "request": self.first_line.as_deref().filter(|_| self.head.is_none()),
             "route": self.route.map(|route| route as u64),
@@ -133,9 +136,9 @@ impl Line<'_> {
             "status": self.status.map(u64::from),
             "bytes": self.bytes,
             "body_bytes": self.body_bytes(),
-            "end": self.end.word(),
-            "referer": self.field("referer"),
-            "user_agent": self.field("user-agent"),
+            "end": Word(self.end.word()),
+            "referer": referer,
+            "user_agent": user_agent,
         );
         if let Some(Tls { version, server_name }) = self.tls {
             out.extend_from_slice(b",\"tls_version\":");
@@ -158,15 +161,16 @@ impl Line<'_> {
     /// referer, agent.
     fn combined(&self, out: &mut Vec<u8>) {
         let body = self.body_bytes();
+        let [referer, user_agent] = self.origins();
         let status = self.status.map_or("-".to_owned(), |status| status.to_string());
         let bytes = if body == 0 { "-".to_owned() } else { body.to_string() };
         let time = self.time.strftime("%d/%b/%Y:%H:%M:%S +0000");
         out.extend_from_slice(format!("{} - - [{time}] \"", self.client.ip()).as_bytes());
         escape(out, self.first_line.as_deref().unwrap_or("-"));
         out.extend_from_slice(format!("\" {status} {bytes} \"").as_bytes());
-        escape(out, &self.field("referer").unwrap_or("-".into()));
+        escape(out, &referer.unwrap_or("-".into()));
         out.extend_from_slice(b"\" \"");
-        escape(out, &self.field("user-agent").unwrap_or("-".into()));
+        escape(out, &user_agent.unwrap_or("-".into()));
         out.push(b'"');
     }
 }

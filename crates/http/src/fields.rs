@@ -1,5 +1,7 @@
 //! Lines of header and trailer sections (RFC 9112 section 5).
 
+use memchr::memchr;
+
 use crate::Reject;
 
 /// The fields of a head in order, as pairs of name and value. A repeated name is returned repeatedly; values are
@@ -20,8 +22,8 @@ impl<'a> Iterator for Fields<'a> {
     type Item = (&'a str, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let colon = self.lines.iter().position(|&c| c == b':')?;
-        let end = colon + self.lines[colon..].iter().position(|&c| c == b'\n')?;
+        let end = memchr(b'\n', self.lines)?;
+        let colon = memchr(b':', &self.lines[..end])?;
         let name = std::str::from_utf8(&self.lines[..colon]).ok()?;
         let value = trim(&self.lines[colon + 1..end - 1]);
         self.lines = &self.lines[end + 1..];

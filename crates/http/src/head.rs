@@ -91,6 +91,17 @@ impl<'a> Head<'a> {
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
+
+    /// Values of the first header fields with these names, in any case.
+    pub fn first_of<const N: usize>(&self, names: [&str; N]) -> [Option<&'a [u8]>; N] {
+        let mut values = [None; N];
+        for (name, value) in self.headers() {
+            if let Some(place) = names.iter().position(|wanted| wanted.eq_ignore_ascii_case(name)) {
+                values[place].get_or_insert(value);
+            }
+        }
+        values
+    }
 }
 
 /// Parses the head of a request at the start of `bytes`; bytes after the head are ignored. If a prefix is refused,
