@@ -32,8 +32,10 @@ mod skeleton {
 }
 use skeleton::{OpenSwitchSkel, SwitchSkel, SwitchSkelBuilder};
 
-/// Size of a CPU's rings for all L7 threads, in bytes.
+/// Size of a CPU's ring for the first L7 thread, which gets bursts of facts, in bytes; a power of two.
 const RING_LEN: usize = 4 << 20;
+/// Least size of a ring for another thread: all of them share as much memory as the first one's.
+const OTHERS_LEN: usize = 128 << 10;
 /// Size of a CPU's observer ring, in bytes; a power of two.
 const OBSERVED_LEN: usize = 4 << 20;
 /// Least size of the maps that follow from the number of flows.
@@ -141,10 +143,11 @@ impl Program {
             .load()
             .doing(|| "load the XDP program `switchback`")
             .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
-        let rings = new_rings(&skel.maps.rings, cpus * threads, (RING_LEN / threads).next_power_of_two())?;
-        let rings = by_thread(rings, threads);
+        let others_len = (RING_LEN / threads).next_power_of_two().max(OTHERS_LEN);
+        let len = |number| if number % threads == 0 { RING_LEN } else { others_len };
+        let rings = by_thread(new_rings(&skel.maps.rings, cpus * threads, len)?, threads);
         // Made now, because the process has no capabilities later, when a reload may add an access log.
-        let observed = new_rings(&skel.maps.observed_rings, cpus, OBSERVED_LEN)?;
+        let observed = new_rings(&skel.maps.observed_rings, cpus, |_| OBSERVED_LEN)?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
         Ok(Program { skel, memory, pins, rings, observed, attachments: Vec::new(), attached: Vec::new() })
     }
@@ -405,9 +408,9 @@ fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) 
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
 }
 
-/// Makes ring buffers of `len` bytes, a power of two, and stores them in `map`.
-fn new_rings(map: &impl MapCore, count: usize, len: usize) -> Result<Vec<MapHandle>> {
-    (0..count as u32).map(|number| new_ring(map, number, len as u32)).collect()
+/// Makes ring buffers of `len` bytes, a power of two, by their number, and stores them in `map`.
+fn new_rings(map: &impl MapCore, count: usize, len: impl Fn(usize) -> usize) -> Result<Vec<MapHandle>> {
+    (0..count).map(|number| new_ring(map, number as u32, len(number) as u32)).collect()
 }
 
 /// Makes a ring buffer and stores it in `map` under its number.

@@ -1,4 +1,5 @@
-"""Sends the end of a handshake of TLS 1.3 and a request that ends the connection in one packet.
+"""Sends the end of a handshake of TLS 1.3 and a request that ends the connection in one packet. nginx writes its answer that
+there is no such document at once, but a document after its head.
 
 Says how many packets with data have come for it, how many packets have come at all, and whether a ticket, the response, and
 close_notify were in them.
@@ -34,7 +35,7 @@ while True:
     except ssl.SSLWantReadError:
         plain.sendall(outgoing.read())
         incoming.write(plain.recv(1 << 16))
-tls.write(f"GET /small HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n".encode())
+tls.write(f"GET /none HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n".encode())
 before = segments(plain)
 plain.sendall(outgoing.read())
 while data := plain.recv(1 << 16):
