@@ -253,75 +253,26 @@ pub struct DispatchCounts {
 impl DispatchCounts {
     /// Adds those of another thread.
     pub fn add(&mut self, other: &DispatchCounts) {
-        let mut other = other.clone();
-        std::iter::zip(self.numbers(), other.numbers()).for_each(|(sum, more)| *sum += *more);
-        for (status, count) in other.answered {
-            *self.answered.entry(status).or_default() += count;
+        // A field that is missing here is an error of the compiler.
+        macro_rules! add {
+            ($($number:ident)*) => {
+                let DispatchCounts { answered: _, refused_requests: _, $($number),* } = other;
+                $(self.$number += $number;)*
+            };
         }
-        for (reason, count) in other.refused_requests {
-            *self.refused_requests.entry(reason).or_default() += count;
+        add! {
+            resent acknowledged busy probed unasked recovered
+            listed unread reset_unowned dropped_flow_full dropped_source_full dropped_switch_full
+            evicted answers_forgotten waited turned_away passed_on moved
+            resumed not_resumed reports taken_back sessions_kept sessions_moved
+            sessions_refused cookies_ignored
         }
-    }
-
-    fn numbers(&mut self) -> [&mut u64; 26] {
-        let DispatchCounts {
-            answered: _,
-            refused_requests: _,
-            resent,
-            acknowledged,
-            busy,
-            probed,
-            unasked,
-            recovered,
-            listed,
-            unread,
-            reset_unowned,
-            dropped_flow_full,
-            dropped_source_full,
-            dropped_switch_full,
-            evicted,
-            answers_forgotten,
-            waited,
-            turned_away,
-            passed_on,
-            moved,
-            resumed,
-            not_resumed,
-            reports,
-            taken_back,
-            sessions_kept,
-            sessions_moved,
-            sessions_refused,
-            cookies_ignored,
-        } = self;
-        [
-            resent,
-            acknowledged,
-            busy,
-            probed,
-            unasked,
-            recovered,
-            listed,
-            unread,
-            reset_unowned,
-            dropped_flow_full,
-            dropped_source_full,
-            dropped_switch_full,
-            evicted,
-            answers_forgotten,
-            waited,
-            turned_away,
-            passed_on,
-            moved,
-            resumed,
-            not_resumed,
-            reports,
-            taken_back,
-            sessions_kept,
-            sessions_moved,
-            sessions_refused,
-            cookies_ignored,
-        ]
+        for (status, count) in &other.answered {
+            *self.answered.entry(*status).or_default() += count;
+        }
+        for (reason, count) in &other.refused_requests {
+            *self.refused_requests.entry(reason.clone()).or_default() += count;
+        }
     }
 }
 

@@ -518,7 +518,7 @@ impl<'a> Work<'a> for Driver<'a> {
         }
     }
 
-    fn on_time(&mut self) -> Result<()> {
+    fn on_time(&mut self) {
         let now = self.now();
         if now >= self.looked + SWEEP {
             self.looked = now;
@@ -546,7 +546,6 @@ impl<'a> Work<'a> for Driver<'a> {
         } else if let Err(error) = self.resolve_some() {
             log::error!("{error}");
         }
-        Ok(())
     }
 
     fn timeout(&self) -> Duration {

@@ -110,8 +110,7 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
     options.admin.prepare(&cluster)?();
     let threads = threads(options)?;
     let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows, threads)?;
-    let result =
-        start_and_serve((options, threads), here, &cluster, &mut program, &mut signals, &mut control);
+    let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
 }
@@ -148,7 +147,7 @@ fn load(options: &Options, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic
 }
 
 fn start_and_serve(
-    (options, threads): (&Options, usize),
+    options: &Options,
     here: Option<(&str, &MapHandle)>,
     cluster: &Cluster,
     program: &mut Program,
@@ -156,7 +155,7 @@ fn start_and_serve(
     control: &mut ControlServer,
 ) -> Result<()> {
     let name = here.map(|(name, _)| name);
-    let opened = Opened::new(cluster.clone(), options.zone.as_deref(), name, program, threads)?;
+    let opened = Opened::new(cluster.clone(), options.zone.as_deref(), name, program)?;
     for name in &options.interfaces {
         program.attach(name)?;
     }

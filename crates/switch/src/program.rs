@@ -198,6 +198,11 @@ impl Program {
         self.observed.len() as u32
     }
 
+    /// Number of L7 threads.
+    pub fn threads(&self) -> usize {
+        self.rings.len()
+    }
+
     /// The capabilities that [`Self::detach`] needs: none, where all programs are attached by links.
     pub fn needs_to_detach(&self) -> CapabilitySet {
         let is_filter = |attachment: &Attachment| matches!(attachment, Attachment::Filter(_));

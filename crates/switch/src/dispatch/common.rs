@@ -21,7 +21,7 @@ pub struct Common {
     pub(super) paths: RandomState,
 }
 
-/// Sums over the pending flows of all threads.
+/// Sums over all threads: of their pending flows, and of the flows found at nodes.
 #[derive(Debug, Default)]
 pub struct Totals {
     flows: AtomicUsize,

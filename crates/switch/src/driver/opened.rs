@@ -37,6 +37,8 @@ pub struct Opened {
     parts: PlanParts,
     keys: Keys,
     ids: NodeIds,
+    /// Node entries of the previous process.
+    known: HashMap<NodeId, sb_node>,
     sender: Sender,
     threads: Start,
     netlink: Socket,
@@ -44,16 +46,15 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens the sockets for so many L7 threads. `zone` is this machine's zone, `here` the name of the local node.
+    /// Opens the sockets. `zone` is this machine's zone, `here` the name of the local node.
     pub fn new(
         cluster: Cluster,
         zone: Option<&str>,
         here: Option<&str>,
         program: &Program,
-        threads: usize,
     ) -> Result<Opened> {
-        let known = program.nodes().into_iter();
-        let places = known.map(|(id, node)| (id, NodeAddress::from_wire(node.address)));
+        let known: HashMap<NodeId, sb_node> = program.nodes().into_iter().collect();
+        let places = known.iter().map(|(id, node)| (*id, NodeAddress::from_wire(node.address)));
         let ids = new_ids(&NodeIds::restore(places), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
         let mut nudge_sockets = HashMap::new();
@@ -72,8 +73,9 @@ impl Opened {
             },
             keys,
             ids,
+            known,
             sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
-            threads: Start::prepare(threads, here.is_some())?,
+            threads: Start::prepare(program.threads(), here.is_some())?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
             nudge_sockets,
         })
@@ -91,12 +93,11 @@ impl Opened {
             announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
         privileges::keep_only(program.needs_to_detach())?;
-        let Opened { parts, keys, ids, sender, threads, netlink, nudge_sockets } = self;
+        let Opened { parts, keys, ids, known, sender, threads, netlink, nudge_sockets } = self;
         let sockets = nudge_sockets.values().map(UdpSocket::try_clone).collect::<std::io::Result<_>>();
         let sockets = sockets.doing(|| "share the sockets of handoff packets")?;
         let responder = Responder::start(sockets, &parts.cluster.key_bytes())?;
         let (started, booted) = (Instant::now(), Duration::from_nanos(monotonic_ns()));
-        let known: HashMap<NodeId, sb_node> = program.nodes().into_iter().collect();
         let mut plan = parts.plan(0, Duration::ZERO);
         for node in known.values().filter(|node| node.clock != 0) {
             if let Some(node_at) = plan.node_at(NodeAddress::from_wire(node.address)) {

@@ -141,7 +141,7 @@ impl Row {
             }
             None => assert_eq!(hex(&outcome.frame), hex(&frame), "{what}: the frame is left alone"),
         }
-        assert_eq!(bench.program.l7(0).unwrap().mapped(&self.flow), self.after, "{what}: entry");
+        assert_eq!(bench.l7().mapped(&self.flow), self.after, "{what}: entry");
         let kinds: Vec<u32> = outcome.records.iter().map(|record| record.head.kind).collect();
         assert_eq!(kinds, Vec::from_iter(self.record.map(|kind| kind as u32)), "{what}: records");
         for record in &outcome.records {

@@ -74,10 +74,6 @@ impl<'a> Other<'a> {
         }
         ControlFlow::Continue(())
     }
-
-    fn flush(&mut self) {
-        self.worker.flush();
-    }
 }
 
 impl<'a> Work<'a> for Other<'a> {
@@ -85,13 +81,13 @@ impl<'a> Work<'a> for Other<'a> {
         let Some((record, packet)) = read_record(data) else { return };
         self.worker.on_record(&record, packet);
         if self.worker.is_full() {
-            self.flush();
+            self.worker.flush();
         }
     }
 
-    fn on_time(&mut self) -> Result<()> {
+    fn on_time(&mut self) {
         self.worker.with(|dispatcher, at| dispatcher.on_time(at));
-        self.flush();
+        self.worker.flush();
         let dispatcher = &mut self.worker.dispatcher;
         if dispatcher.wants_lists() {
             self.first.send(Note::WantsLists);
@@ -101,7 +97,6 @@ impl<'a> Work<'a> for Other<'a> {
             self.first.send(Note::Waits(self.thread, waiting.clone()));
             self.waiting = waiting;
         }
-        Ok(())
     }
 
     fn timeout(&self) -> Duration {

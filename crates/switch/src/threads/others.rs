@@ -229,6 +229,9 @@ impl Others {
         flow: impl Fn(&T) -> &sb_flow,
         message: impl Fn(Vec<T>) -> Message,
     ) -> Vec<T> {
+        if self.threads.is_empty() {
+            return all;
+        }
         let mut by_thread = Vec::from_iter(std::iter::repeat_with(Vec::new).take(self.common.threads));
         for one in all {
             by_thread[self.common.thread_of(flow(&one))].push(one);
@@ -242,6 +245,9 @@ impl Others {
     }
 
     fn of(&self, flow: &sb_flow) -> Option<&Mailbox<Message>> {
+        if self.threads.is_empty() {
+            return None;
+        }
         self.threads.get(self.common.thread_of(flow).checked_sub(1)?)
     }
 

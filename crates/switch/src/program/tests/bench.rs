@@ -24,6 +24,7 @@ use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::plan::NodeId;
+use crate::program::l7::L7Access;
 use crate::program::skeleton::types::xdp_md;
 use crate::program::{Program, Ways};
 use switchback_flow::entry::Entry;
@@ -292,6 +293,11 @@ impl Bench {
             queue.counts = u64::from(made + nodes.len() as u32) << 32 | u64::from(made);
             (queue.until, queue.share) = (u64::MAX, share.into());
         });
+    }
+
+    /// The program as the first L7 thread uses it.
+    pub fn l7(&self) -> L7Access<'_> {
+        self.program.l7(0).unwrap()
     }
 
     /// Descriptor of the program.

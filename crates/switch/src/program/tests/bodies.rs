@@ -246,17 +246,17 @@ fn send_long(bench: &Bench, flow: &sb_flow, mut at: u32, mut len: u64) -> sb_flo
             verdict => {
                 assert_eq!(verdict, Verdict::Drop, "{len} bytes are left");
                 assert_eq!(bench.records().len(), 1);
-                let mut entry = bench.program.l7(0).unwrap().mapped(flow).unwrap();
+                let mut entry = bench.l7().mapped(flow).unwrap();
                 settle(&mut entry);
                 bench.put(flow, &entry);
             }
         }
         let step = len.min(STRIDE);
         (at, len) = (at.wrapping_add(step as u32), len - step);
-        let ahead = bench.program.l7(0).unwrap().mapped(flow).unwrap().next.wrapping_sub(at);
+        let ahead = bench.l7().mapped(flow).unwrap().next.wrapping_sub(at);
         assert!(u64::from(ahead) <= 1 << 30, "the mark is {ahead} bytes ahead, {len} bytes are left");
     }
-    bench.program.l7(0).unwrap().mapped(flow).unwrap()
+    bench.l7().mapped(flow).unwrap()
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn wild_packets_do_not_shorten_a_body() {
             assert_eq!(bench.run(&wild.frame(), 1).0, Verdict::Drop);
             assert_eq!(bench.records().len(), 1);
         }
-        assert_eq!(bench.program.l7(0).unwrap().mapped(flow), Some(before));
+        assert_eq!(bench.l7().mapped(flow), Some(before));
     }
 }
 
@@ -308,7 +308,7 @@ fn a_chunk_of_5_gb_is_followed_by_another_and_a_request() {
         assert!(!inside.framing.is_between_messages());
         let at = say(at.wrapping_add(data as u32), "\r\n5\r\nhello\r\n0\r\n");
         let at = say(at, "\r\n");
-        let at_end = bench.program.l7(0).unwrap().mapped(flow).unwrap();
+        let at_end = bench.l7().mapped(flow).unwrap();
         assert_eq!(at_end, sb_flow_entry { next: at, ..entry(Framing::default()) });
         request_follows(&bench, flow, &at_end);
     }

@@ -371,7 +371,7 @@ fn requests_one_after_another_move_the_mark() {
             let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
         }
-        assert_eq!(bench.program.l7(0).unwrap().mapped(flow), Some(after));
+        assert_eq!(bench.l7().mapped(flow), Some(after));
     }
 }
 
@@ -400,13 +400,13 @@ fn changes_are_about_one_connection() {
         if let Some(before) = before {
             bench.put(flow, &before);
         }
-        bench.program.l7(0).unwrap().change_flows(&[(*flow, change)]).unwrap();
-        assert_eq!(bench.program.l7(0).unwrap().mapped(flow), after, "{before:?}, {change:?}");
+        bench.l7().change_flows(&[(*flow, change)]).unwrap();
+        assert_eq!(bench.l7().mapped(flow), after, "{before:?}, {change:?}");
     }
     // More than one batch, in order.
     bench.forget(flow);
     let create = std::iter::once((*flow, Change::Create(typed(&entry(1, 0)))));
     let moves = (1..1000).map(|next| (*flow, Change::Replace(typed(&entry(1, next)))));
-    bench.program.l7(0).unwrap().change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
-    assert_eq!(bench.program.l7(0).unwrap().mapped(flow).map(|entry| entry.next), Some(999));
+    bench.l7().change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
+    assert_eq!(bench.l7().mapped(flow).map(|entry| entry.next), Some(999));
 }

@@ -282,7 +282,7 @@ fn the_first_request_says_how_long_the_handshake_took() {
         let syn = Offer::USUAL.syn(flow, ISN);
         let round_trip = |cookie: (u32, u32)| {
             bench.send(&last(flow, &Offer::USUAL, cookie, flags::ACK, REQUEST).frame());
-            let entry = bench.program.l7(0).unwrap().mapped(flow).expect("the entry of a first request");
+            let entry = bench.l7().mapped(flow).expect("the entry of a first request");
             bench.forget(flow);
             entry.options >> SB_ROUND_TRIP_SHIFT
         };

@@ -119,7 +119,7 @@ fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
 /// Checks all invariants.
 pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let Case { frame, flow, .. } = case;
-    let after = bench.program.l7(0).unwrap().mapped(flow);
+    let after = bench.l7().mapped(flow);
     let view = client_packet(frame);
     match verdict {
         Verdict::Pass if out != frame => check_handed(bench, case, verdict, out, after.as_ref()),

@@ -383,9 +383,9 @@ fn reports_and_facts_wait_for_a_thread_that_will_come() {
         (SB_OP_RELEASED, future, true),
     ] {
         bench.program.set_reports_wait(until);
-        bench.program.l7(0).unwrap().set_awake(false);
+        bench.l7().set_awake(false);
         let frame = node_frame(&bench, V4, &Bench::sign(), op, &flow, &inner(&flow)).frame;
         assert_eq!(bench.send(&frame).records.len(), 1, "{op:?}");
-        assert_eq!(bench.program.l7(0).unwrap().is_awake(), wakes, "{op:?} until {until}");
+        assert_eq!(bench.l7().is_awake(), wakes, "{op:?} until {until}");
     }
 }

@@ -93,7 +93,7 @@ fn a_finished_connection_does_not_begin_again() {
                 if stamp.is_some() { tcp.stamped(10, echo) } else { tcp }.frame()
             };
             let entry = held(flow, &offer, ISN);
-            let change = |change| bench.program.l7(0).unwrap().change_flows(&[(*flow, change)]).unwrap();
+            let change = |change| bench.l7().change_flows(&[(*flow, change)]).unwrap();
             let closed = sb_flow_entry { node: V4.0, mode: SB_MODE_REQUESTS as u8, ..entry };
             let inner = Tcp::new(flow, ISN, 1, flags::ACK).packet();
             let option = typed(&closed).flow_state().option(sb_op::SB_OP_CLOSED);
@@ -124,15 +124,14 @@ fn a_finished_connection_does_not_begin_again() {
                 assert_eq!(outcome.moved, [(DropCookie, 1)], "{what}");
                 let kinds: Vec<u32> = outcome.records.iter().map(|record| record.head.kind).collect();
                 assert_eq!(kinds, [SB_RECORD_UNKNOWN as u32], "{what}: its node may have it nevertheless");
-                assert_eq!(bench.program.l7(0).unwrap().mapped(flow), None, "{what}");
+                assert_eq!(bench.l7().mapped(flow), None, "{what}");
                 // The client's next connection begins.
                 assert_eq!(bench.send(&first(ISN + 99)).moved, [(Request, 1)], "{what}");
                 // No packet of the previous connection replaces it.
-                let next =
-                    sb_flow_entry { contested: 1, ..bench.program.l7(0).unwrap().mapped(flow).unwrap() };
+                let next = sb_flow_entry { contested: 1, ..bench.l7().mapped(flow).unwrap() };
                 bench.put(flow, &next);
                 bench.send(&first(ISN));
-                assert_eq!(bench.program.l7(0).unwrap().mapped(flow), Some(next), "{what}");
+                assert_eq!(bench.l7().mapped(flow), Some(next), "{what}");
             }
             bench.forget(flow);
             bench.put(flow, &entry);
@@ -149,17 +148,16 @@ fn a_sought_request_goes_to_its_owner() {
     let [flow, _] = flows();
     let sought = sb_flow_entry { mode: SB_MODE_SOUGHT as u8, ..held(&flow, &Offer::USUAL, ISN) };
     let owned = sb_flow_entry { node: V4.0, mode: SB_MODE_REQUESTS as u8, next: ISN + 100, ..sought };
-    let create =
-        |entry| bench.program.l7(0).unwrap().change_flows(&[(flow, Change::Create(typed(&entry)))]).unwrap();
+    let create = |entry| bench.l7().change_flows(&[(flow, Change::Create(typed(&entry)))]).unwrap();
     bench.put(&flow, &sought);
     create(sb_flow_entry { origin: ISN + 2, ..owned });
-    assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(sought), "another connection");
+    assert_eq!(bench.l7().mapped(&flow), Some(sought), "another connection");
     create(owned);
     let known = sb_flow_entry { contested: 1, ..owned };
-    assert_eq!((bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()), (Some(known), 0));
+    assert_eq!((bench.l7().mapped(&flow), bench.waiting()), (Some(known), 0));
     bench.forget(&flow);
     let begun = sb_flow_entry { mode: SB_MODE_HELD as u8, ..sought };
     bench.put(&flow, &begun);
     create(owned);
-    assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(begun), "it is dispatched here");
+    assert_eq!(bench.l7().mapped(&flow), Some(begun), "it is dispatched here");
 }

@@ -100,7 +100,7 @@ fn a_plain_first_request_goes_to_the_next_choice() {
                 assert_eq!((outcome.verdict, outcome.records.len()), (verdict, 0), "{what}");
                 let sent = adopt(&bench, &flow, &entry, &packet.packet(), flags);
                 assert_eq!(hex(&outcome.frame), hex(&sent), "{what}");
-                assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(entry), "{what}");
+                assert_eq!(bench.l7().mapped(&flow), Some(entry), "{what}");
             }
             let packet = first(&bench, &flow, data);
             assert_eq!(bench.send(&packet.frame()).moved, [(Request, 1)], "no choice is left");
@@ -134,11 +134,7 @@ fn a_choice_that_is_too_old_or_of_no_use_is_not_taken() {
         let left_to_l7 = |what: &str| {
             let packet = first(&bench, &flow, PLAIN.as_bytes());
             assert_eq!(bench.send(&packet.frame()).moved, [(Request, 1)], "{what}");
-            assert_eq!(
-                bench.program.l7(0).unwrap().mapped(&flow),
-                Some(held(&flow, &Offer::USUAL, ISN)),
-                "{what}"
-            );
+            assert_eq!(bench.l7().mapped(&flow), Some(held(&flow, &Offer::USUAL, ISN)), "{what}");
         };
         for node in [UNRESOLVED, DEAD, UNKNOWN] {
             bench.choose_ahead(&[node], SHARE);
@@ -227,7 +223,7 @@ pub fn confirm(bench: &Bench) {
         assert_eq!((outcome.verdict, &outcome.moved[..]), (Verdict::Drop, &[(Confirmed, 1)][..]));
         assert!(outcome.records.is_empty());
         let confirmed = sb_flow_entry { mode: SB_MODE_REQUESTS as u8, ..entry };
-        assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(confirmed));
+        assert_eq!(bench.l7().mapped(&flow), Some(confirmed));
         let after = (bench.program.placed_by_node(V4), bench.program.express_by_service(0));
         assert_eq!(after, (before.0 + 1, before.1 + 1));
         let listener = usize::from(flow.client().is_ipv6());
@@ -258,10 +254,10 @@ fn other_answers_go_to_the_l7_thread() {
             let outcome = bench.send(&frame);
             assert_eq!(outcome.moved, [(HandoffReceived, 1)], "{what}");
             assert_eq!(outcome.records[0].head.kind, SB_RECORD_HANDOFF as u32, "{what}");
-            assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(entry), "{what}");
+            assert_eq!(bench.l7().mapped(&flow), Some(entry), "{what}");
         }
         let outcome = bench.send(&said(&bench, V4, &flow, &entry, SB_OP_CLOSED, &packet));
-        assert_eq!((outcome.moved, bench.program.l7(0).unwrap().mapped(&flow)), (vec![(Closed, 1)], None));
+        assert_eq!((outcome.moved, bench.l7().mapped(&flow)), (vec![(Closed, 1)], None));
     }
 }
 
@@ -287,7 +283,7 @@ fn data_before_the_confirmation_goes_to_the_l7_thread_and_the_rest_to_the_node()
                 (outcome.records[0].head.entry, outcome.records[0].head.kind),
                 (locked, SB_RECORD_REQUEST as u32)
             );
-            assert_eq!(bench.program.l7(0).unwrap().mapped(&flow), Some(locked));
+            assert_eq!(bench.l7().mapped(&flow), Some(locked));
             let adopted = said(&bench, V4, &flow, &entry, SB_OP_ADOPTED, &packet.packet());
             assert_eq!(bench.send(&adopted).moved, [(HandoffReceived, 1)], "the L7 thread has a packet");
         }

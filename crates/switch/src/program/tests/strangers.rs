@@ -119,11 +119,7 @@ fn forged_syns_cost_a_flow_nothing() {
             for seq in seen.into_iter().chain((0..64).map(|bits| 0x9e37_79b9u32.wrapping_mul(bits))) {
                 let outcome = bench.send(&Offer::USUAL.syn(flow, seq).frame());
                 assert_eq!((outcome.verdict, outcome.moved), (Verdict::Tx, vec![(SynAnswered, 1)]));
-                assert_eq!(
-                    bench.program.l7(0).unwrap().mapped(flow),
-                    Some(contested(entry(mode))),
-                    "SYN with {seq:#x}"
-                );
+                assert_eq!(bench.l7().mapped(flow), Some(contested(entry(mode))), "SYN with {seq:#x}");
             }
             bench.forget(flow);
         }
@@ -137,13 +133,8 @@ fn an_established_flow_without_a_node_stays() {
     let [flow, _] = flows();
     let idle = entry(SB_MODE_HELD);
     bench.put_established(&flow, &idle);
-    bench
-        .program
-        .l7(0)
-        .unwrap()
-        .change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: Seq(ORIGIN) })])
-        .unwrap();
-    assert_eq!((bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()), (Some(idle), 0));
+    bench.l7().change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: Seq(ORIGIN) })]).unwrap();
+    assert_eq!((bench.l7().mapped(&flow), bench.waiting()), (Some(idle), 0));
 }
 
 #[test]
@@ -151,7 +142,7 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     use crate::dispatch::Change;
     let bench = Bench::new();
     let [flow, _] = flows();
-    let change = |change| bench.program.l7(0).unwrap().change_flows(&[(flow, change)]).unwrap();
+    let change = |change| bench.l7().change_flows(&[(flow, change)]).unwrap();
     bench.put(&flow, &entry(SB_MODE_HELD));
     change(Change::Abandon { origin: Seq(ORIGIN + 1) });
     assert_eq!(bench.waiting(), 1, "another connection is over");
@@ -159,16 +150,10 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     assert_eq!(bench.entries(), 0);
     bench.put(&flow, &contested(entry(SB_MODE_HELD)));
     change(Change::Replace(typed(&entry(SB_MODE_REQUESTS))));
-    assert_eq!(
-        (bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()),
-        (Some(contested(entry(SB_MODE_REQUESTS))), 0)
-    );
+    assert_eq!((bench.l7().mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_REQUESTS))), 0));
     // Its node releases it, so it counts as established.
     change(Change::Replace(typed(&entry(SB_MODE_HELD))));
-    assert_eq!(
-        (bench.program.l7(0).unwrap().mapped(&flow), bench.waiting()),
-        (Some(contested(entry(SB_MODE_HELD))), 0)
-    );
+    assert_eq!((bench.l7().mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_HELD))), 0));
 }
 
 /// Without room in the L7 thread's ring, first bytes leave no entry and displace no flow with a node.
@@ -195,7 +180,7 @@ fn first_bytes_push_out_no_established_flow() {
     }
     assert_eq!(bench.program.counter(DropRingFull), 0, "every stranger had an entry once");
     assert!(
-        (0..IDLE).all(|port| bench.program.l7(0).unwrap().mapped(&idle(port)).is_some()),
+        (0..IDLE).all(|port| bench.l7().mapped(&idle(port)).is_some()),
         "an idle flow has lost its entry"
     );
     assert!(bench.waiting() <= 65536);

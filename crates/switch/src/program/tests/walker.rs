@@ -110,7 +110,7 @@ fn the_program_follows_bodies_as_the_parser_does() {
             let what = format!(
                 "SWITCHBACK_FUZZ_SEED={seed}, body {number}: {entry:?} and {part:?} of {stream:02x?}"
             );
-            assert_eq!((got, bench.program.l7(0).unwrap().mapped(&flow)), (verdict, Some(after)), "{what}");
+            assert_eq!((got, bench.l7().mapped(&flow)), (verdict, Some(after)), "{what}");
             (come, entry) = (come.max(part.end), after);
         }
         // Exactly the expected packets go to the L7 thread.
