@@ -11,6 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use libbpf_sys::bpf_insn;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -218,7 +219,14 @@ impl Host {
     /// Switches have it from the start. It disables the host's segmentation offload, so measurements of other programs
     /// are made without it.
     pub fn set_xdp_port(&self, attached: bool) -> Result<()> {
-        self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, attached))
+        let pass = crate::xdp::pass();
+        let program = attached.then_some(&pass[..]);
+        self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, program))
+    }
+
+    /// Attaches an XDP program to `eth0`, where it stays.
+    pub fn attach_xdp(&self, program: &[bpf_insn]) -> Result<()> {
+        crate::xdp::set(&self.namespace, "eth0", Some(program))
     }
 
     /// Turns GRO at the bridge's port on or off. With it on, or with an XDP program, the port takes what XDP redirects to

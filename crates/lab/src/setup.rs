@@ -123,7 +123,7 @@ fn ports(plan: &Plan, net: &NetNs) -> Result<()> {
             let features: &[&str] = if checksums { &["gro", "on", "tx", "off"] } else { &["gro", "on"] };
             ethtool(net, &link.port, features)?;
             if host.role == Role::Switch {
-                crate::xdp::set(net, &link.port, true)?;
+                crate::xdp::set(net, &link.port, Some(&crate::xdp::pass()))?;
             }
         }
     }

@@ -1,39 +1,43 @@
-//! The smallest XDP program, which passes every packet.
+//! XDP programs of the lab's own.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use libbpf_sys::bpf_insn;
 use nix::net::if_::if_nametoindex;
 
 use crate::error::{Doing, Result};
 use crate::netns::NetNs;
 
-const XDP_PASS: i32 = 2;
 const MOV64_IMM: u8 = 0xb7;
 const EXIT: u8 = 0x95;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Attaches the program to a device of the namespace, or detaches it.
-pub(crate) fn set(namespace: &NetNs, device: &str, attached: bool) -> Result<()> {
-    let done = namespace.enter(|| attach(device, attached))?;
+/// The smallest program, which passes every packet.
+pub(crate) fn pass() -> [bpf_insn; 2] {
+    [instruction(MOV64_IMM, libbpf_sys::XDP_PASS as i32), instruction(EXIT, 0)]
+}
+
+/// Attaches a program to a device of the namespace, or with None detaches the one that it has.
+pub(crate) fn set(namespace: &NetNs, device: &str, program: Option<&[bpf_insn]>) -> Result<()> {
+    let done = namespace.enter(|| attach(device, program))?;
     done.doing(|| format!("set the XDP program of {device} in {}", namespace.name()))
 }
 
-fn attach(device: &str, attached: bool) -> io::Result<()> {
+fn attach(device: &str, program: Option<&[bpf_insn]>) -> io::Result<()> {
     let index = if_nametoindex(device)? as i32;
-    let program = if attached { Some(load()?) } else { None };
+    let program = program.map(load).transpose()?;
     let fd = program.as_ref().map_or(-1, |program| program.as_raw_fd());
     // SAFETY: plain numbers; the kernel holds its own reference to the program.
     check(unsafe { libbpf_sys::bpf_xdp_attach(index, fd, XDP_FLAGS_DRV_MODE, std::ptr::null()) }).map(drop)
 }
 
-fn load() -> io::Result<OwnedFd> {
-    let program = [instruction(MOV64_IMM, XDP_PASS), instruction(EXIT, 0)];
+fn load(program: &[bpf_insn]) -> io::Result<OwnedFd> {
     // SAFETY: the program's length is given, the license is a C string, and no options are passed.
     let fd = check(unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
-            c"pass".as_ptr(),
+            c"lab".as_ptr(),
             c"GPL".as_ptr(),
             program.as_ptr(),
             program.len() as libbpf_sys::size_t,
@@ -44,8 +48,8 @@ fn load() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn instruction(code: u8, imm: i32) -> libbpf_sys::bpf_insn {
-    libbpf_sys::bpf_insn { code, imm, ..Default::default() }
+fn instruction(code: u8, imm: i32) -> bpf_insn {
+    bpf_insn { code, imm, ..Default::default() }
 }
 
 fn check(result: i32) -> io::Result<i32> {

@@ -8,7 +8,7 @@ mod report;
 
 use std::path::PathBuf;
 
-use switchback_lab::{Lab, Result, ServerOptions};
+use switchback_lab::{Builder, Lab, Result, ServerOptions};
 
 use super::comparison::{Basis, Good, Measure, Repetitions};
 use super::cpu::CpuTimes;
@@ -86,7 +86,7 @@ impl Sample {
 /// All measurements.
 pub type Results = super::Results<Sample>;
 
-/// Switchback beside HAProxy, nginx and the direct way to a node.
+/// Switchback beside HAProxy, nginx, the direct way to a node, and XDP without a switch's duties.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     /// A directory whose `bin` has other releases of HAProxy and nginx, which are measured too.
@@ -115,6 +115,10 @@ impl Experiment for Proxies {
         NODES
     }
 
+    fn builder(&self) -> Builder {
+        systems::builder_with_forwarder(NODES)
+    }
+
     fn facts(&self) -> Result<Vec<(String, String)>> {
         let fact = |(proxy, version): (Proxy, String)| (proxy.system.to_string(), version);
         Ok(self.peers()?.into_iter().map(fact).collect())
@@ -133,7 +137,8 @@ impl Experiment for Proxies {
         let server = ServerOptions { extra, ..ServerOptions::default() };
         let mut proxies = Proxy::all_installed();
         proxies.extend(self.peers()?.into_iter().map(|(proxy, _)| proxy));
-        let systems = systems::start(lab, &options.program, &proxies, &[NODES], &server)?;
+        let mut systems = systems::start(lab, &options.program, &proxies, &[NODES], &server)?;
+        systems.push(systems::start_forwarder(lab)?);
         progress.expect(WORKLOADS.len() * systems.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {

@@ -5,6 +5,7 @@
 //!
 //! Each has a port for each number of nodes that share a load; the nodes are the lab's first ones.
 
+mod forwarder;
 mod peers;
 mod proxies;
 mod system;
@@ -17,6 +18,7 @@ use std::process::Command;
 use serde::de::DeserializeOwned;
 use switchback_lab::{Error, Host, Lab, Process, Result, ServerOptions};
 
+pub(super) use forwarder::{builder as builder_with_forwarder, start as start_forwarder};
 pub(super) use peers::peers;
 use proxies::Duties;
 pub(super) use system::MOVED;
@@ -60,6 +62,12 @@ impl Running {
         (self.ip, self.system.port(nodes)).into()
     }
 
+    /// Switchback with these daemons.
+    pub(super) fn switchback(lab: &Lab, daemons: &Daemons) -> Result<Running> {
+        let meter = Some(CpuMeter::new(lab.switch(0), daemons.switch())?);
+        Ok(Running { system: System::Switchback, ip: lab.vip4(), meter })
+    }
+
     /// CPU time of its host so far.
     pub(super) fn cpu_times(&self) -> Result<Option<CpuTimes>> {
         self.meter.as_ref().map(CpuMeter::read).transpose()
@@ -94,11 +102,11 @@ pub(super) fn start_tls_proxy(
     system: System,
     nodes: usize,
     certificate: &Path,
-) -> Result<(SocketAddr, CpuMeter)> {
+) -> Result<Running> {
     let duties = Duties { certificate: Some(certificate), ..Duties::PLAIN };
     let process = proxies::start(lab, &Proxy::installed(system), &[nodes], duties)?;
     let host = lab.switch(1);
-    Ok(((host.ipv4(), system.port(nodes)).into(), CpuMeter::new(host, &process)?))
+    Ok(Running { system, ip: host.ipv4(), meter: Some(CpuMeter::new(host, &process)?) })
 }
 
 /// Starts a proxy in front of this number of nodes that has no more of a download than its client takes, apart from what
@@ -113,9 +121,7 @@ fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
     let services: Vec<Service> =
         nodes.iter().map(|&nodes| Service::new(System::Switchback.port(nodes), nodes)).collect();
     let config = lab.write_config_text(&config(&services))?;
-    let daemons = start_switchback(lab, program, &config)?;
-    let meter = Some(CpuMeter::new(lab.switch(0), daemons.switch())?);
-    Ok(Running { system: System::Switchback, ip: lab.vip4(), meter })
+    Running::switchback(lab, &start_switchback(lab, program, &config)?)
 }
 
 /// A service of Switchback with a pool of its own.

@@ -84,7 +84,7 @@ pub(super) fn start(lab: &Lab, proxy: &Proxy, nodes: &[usize], duties: Duties<'_
             command.args(["--concurrency", &WORKERS.to_string(), "-c"]);
             envoy_configuration(&fronts)
         }
-        System::Direct | System::Switchback => {
+        System::Direct | System::Switchback | System::Forwarder => {
             return Err(Error::Invalid(format!("{system} is no proxy")));
         }
     };

@@ -28,6 +28,8 @@ pub enum System {
     Envoy,
     /// Through Switchback: requests by the switch, responses past it.
     Switchback,
+    /// Through an XDP program that only sends packets on, responses past it: what the kernel alone takes.
+    Forwarder,
 }
 
 impl System {
@@ -35,7 +37,7 @@ impl System {
     /// port of the nodes' servers.
     pub(in super::super) fn port(self, nodes: usize) -> u16 {
         let base = match self {
-            System::Direct | System::Switchback => 8000,
+            System::Direct | System::Switchback | System::Forwarder => 8000,
             System::Haproxy => 8100,
             System::Nginx => 8200,
             System::Envoy => 8300,
@@ -50,6 +52,7 @@ impl System {
         match self {
             System::Direct => None,
             System::Switchback => Some(lab.switch(0)),
+            System::Forwarder => Some(lab.switch(2)),
             _ => Some(lab.switch(1)),
         }
     }
@@ -65,6 +68,7 @@ impl fmt::Display for System {
             System::OtherNginx(release) => return f.pad(&format!("nginx {release}")),
             System::Envoy => "Envoy",
             System::Switchback => "Switchback",
+            System::Forwarder => "XDP alone",
         })
     }
 }

@@ -2,22 +2,23 @@
 //!
 //! All have the same servers, certificate (ECDSA, P-256) and clients: keys by X25519, AES-128-GCM, tickets. All run on
 //! one lab from beginning to end and take turns. A proxy does the work of TLS on the balancer's host, Switchback on the
-//! nodes; so the CPU time of both is counted. The clients of HTTP/2 are h2load's, with the same keys and ciphers.
+//! nodes; so the CPU time of both is counted. Behind XDP alone the nodes' nginx ends TLS. The clients of HTTP/2 are h2load's, with the same keys and ciphers.
 
 mod report;
 mod sample;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sample::{LARGE_PATH, SMALL_PATH, SYSTEMS, Unit};
 pub use sample::{Results, Sample, WORKLOADS, Workload};
-use switchback_lab::{Host, Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
+use switchback_lab::{Builder, Doing, Host, Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
 
 use super::comparison::{Basis, Good, Measure, Repetitions};
 use super::cpu::{CpuMeter, CpuTimes};
-use super::systems::{self, System};
+use super::systems::{self, Running, System};
 use super::tls_load::{self, BOTH, Certificate, Client, Document, KeyKind, NAME, Requests, closed};
 use super::{Experiment, Options, Progress, h2load, in_turn};
 
@@ -43,8 +44,8 @@ const NODES: usize = 2;
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The options of [`proxies`](super::proxies).
 const NODE_OPTIONS: &str = "tcp_nopush on;";
-/// Port of Switchback's service.
-const PORT: u16 = 443;
+/// Bytes of a key that encrypts tickets, in nginx.
+const TICKET_KEY: usize = 80;
 /// Number of concurrent streams of a connection with HTTP/2, which all systems allow.
 const STREAMS: u32 = 100;
 
@@ -66,6 +67,10 @@ impl Experiment for TlsProxies {
 
     fn nodes(&self) -> usize {
         NODES
+    }
+
+    fn builder(&self) -> Builder {
+        systems::builder_with_forwarder(NODES)
     }
 
     fn facts(&self) -> Result<Vec<(String, String)>> {
@@ -115,14 +120,6 @@ impl Experiment for TlsProxies {
     }
 }
 
-/// A running system.
-struct Running {
-    system: System,
-    address: SocketAddr,
-    /// The meter of the host between client and nodes.
-    meter: CpuMeter,
-}
-
 struct Cluster<'a> {
     lab: &'a Lab,
     systems: Vec<Running>,
@@ -132,11 +129,22 @@ struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     fn start(lab: &'a Lab, options: &Options) -> Result<Cluster<'a>> {
+        let forwarder = systems::start_forwarder(lab)?;
+        let tickets = lab.directory().join("tickets");
+        fs::write(&tickets, pseudo_random(TICKET_KEY)).doing(|| format!("write {}", tickets.display()))?;
+        let both = lab.directory().join(BOTH);
+        let extra = format!(
+            "{NODE_OPTIONS} listen {} ssl http2; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {both}; \
+             ssl_certificate_key {both}; ssl_session_ticket_key {tickets};",
+            forwarder.address(NODES),
+            both = both.display(),
+            tickets = tickets.display(),
+        );
         let servers = lab.nodes().map(|node| {
             // Not at the VIP's address, where the agent listens.
             let port = System::Direct.port(NODES);
             let listen = vec![(node.ipv4(), port).into(), server()];
-            let server = ServerOptions { listen, extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
+            let server = ServerOptions { listen, extra: extra.clone(), ..ServerOptions::default() };
             node.nginx(&server)
         });
         let servers = servers.collect::<Result<Vec<_>>>()?;
@@ -145,15 +153,9 @@ impl<'a> Cluster<'a> {
         let nodes = lab.nodes().zip(daemons.agents().iter().zip(&servers));
         let nodes = nodes.map(|(node, (agent, server))| CpuMeter::of_all(node, [agent, server.process()]));
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
-        let mut systems = Vec::new();
-        for system in SYSTEMS {
-            let (address, meter) = if system == System::Switchback {
-                ((lab.vip4(), PORT).into(), CpuMeter::new(lab.switch(0), daemons.switch())?)
-            } else {
-                systems::start_tls_proxy(lab, system, NODES, &lab.directory().join(BOTH))?
-            };
-            systems.push(Running { system, address, meter });
-        }
+        let proxy = |system| systems::start_tls_proxy(lab, system, NODES, &both);
+        let switchback = Running::switchback(lab, &daemons)?;
+        let systems = vec![proxy(System::Haproxy)?, proxy(System::Nginx)?, switchback, forwarder];
         Ok(Cluster { lab, systems, nodes })
     }
 
@@ -165,19 +167,22 @@ impl<'a> Cluster<'a> {
         text: &[u8],
         limit: Duration,
     ) -> Result<closed::Done> {
-        let client = self.lab.client(0);
+        let (client, address) = (self.lab.client(0), running.address(NODES));
         let document = |path: &str, len| Document { path: path.to_owned(), len };
         let requests = match workload.unit {
             Unit::Handshake => Requests::Each(vec![document(SMALL_PATH, SMALL)]),
-            Unit::Request => return load_http2(client, running.address, workload.clients, limit),
+            Unit::Request => return load_http2(client, address, workload.clients, limit),
             Unit::Megabyte => Requests::ForEver(document(LARGE_PATH, ONE_MIB)),
         };
-        closed::run(client, running.address, text, clients, || requests.clone(), limit)
+        closed::run(client, address, text, clients, || requests.clone(), limit)
     }
 
     /// CPU times of the host between client and nodes, and of the nodes.
     fn cpu_times(&self, running: &Running) -> Result<(CpuTimes, CpuTimes)> {
-        Ok((running.meter.read()?, self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?))
+        Ok((
+            running.cpu_times()?.unwrap_or_default(),
+            self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?,
+        ))
     }
 }
 
@@ -210,6 +215,7 @@ fn config() -> String {
     format!(
         "[cluster]\nkey_file = \"{{key_file}}\"\n\n{{nodes}}\n\
          [[pool]]\nname = \"web\"\nnodes = [{{node_names}}]\npolicy = \"round-robin\"\n\n\
-         [[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:{PORT}\"]\nroute = [{{ pool = \"web\" }}]\n\n{table}"
+         [[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"web\" }}]\n\n{table}",
+        port = System::Switchback.port(NODES),
     )
 }

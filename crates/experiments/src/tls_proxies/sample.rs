@@ -5,7 +5,8 @@ use crate::systems::System;
 use crate::tls_load::{Version, closed};
 
 /// The measured systems, in the order of the tables.
-pub(super) const SYSTEMS: [System; 3] = [System::Haproxy, System::Nginx, System::Switchback];
+pub(super) const SYSTEMS: [System; 4] =
+    [System::Haproxy, System::Nginx, System::Switchback, System::Forwarder];
 /// Path of the small document, which is a part of the documents' common text.
 pub(super) const SMALL_PATH: &str = "/tls-small";
 /// Path of the large one.
