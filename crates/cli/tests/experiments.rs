@@ -121,7 +121,7 @@ fn proxies_of_another_release_are_systems_of_their_own_and_ratios_are_compared()
     let (text, csv) = tables(&["proxies", "--peers", peers, "--compare", committed], &TEXTS);
     let lines: Vec<Vec<String>> = csv.lines().skip(1).map(cells_of_csv).collect();
     let systems: BTreeSet<&str> = lines.iter().map(|cells| cells[2].as_str()).collect();
-    assert!(systems.len() == 6 && lines.len() == 5 * systems.len(), "{csv}");
+    assert!(systems.len() == 7 && lines.len() == 5 * systems.len(), "{csv}");
     for proxy in ["HAProxy ", "nginx "] {
         let others = systems.iter().filter(|name| name.starts_with(proxy) && name.contains('.'));
         assert_eq!(others.count(), 1, "{systems:?}");
@@ -276,12 +276,10 @@ fn every_system_that_ends_tls_answers() {
     let handshakes =
         ["full handshake, TLS 1.3", "full handshake, TLS 1.2", "resumed, TLS 1.3", "resumed, TLS 1.2"];
     for workload in handshakes.into_iter().chain(["100 B, HTTP/2", "1 MiB, keep-alive"]) {
-        let [haproxy, nginx, switchback] =
-            ["HAProxy", "nginx", "Switchback"].map(|system| cells(&table, &[workload, system]));
-        assert!(number(haproxy[2]) > 0.0 && number(nginx[2]) > 0.0 && number(switchback[2]) > 0.0, "{table}");
-        // CPU time of the machine in front, and of the nodes.
-        for cells in [&haproxy, &nginx, &switchback] {
-            assert!(number(cells[4]) >= 0.0 && number(cells[8]) >= 0.0, "{table}");
+        for system in ["HAProxy", "nginx", "Switchback", "XDP alone"] {
+            let cells = cells(&table, &[workload, system]);
+            // The rate, and the CPU time of the machine in front and of the nodes.
+            assert!(number(cells[2]) > 0.0 && number(cells[4]) >= 0.0 && number(cells[8]) >= 0.0, "{table}");
         }
         assert_compared(&table, committed, &[workload, "balancer's CPU ÷ HAProxy's"]);
     }

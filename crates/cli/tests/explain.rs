@@ -167,7 +167,7 @@ fn requests_on_the_command_line() {
             &["--header", "X-Tenant: 7", "/beta"],
             &[
                 "route 3   yes: it takes paths that begin with /beta, header field x-tenant with 7",
-                "decided   by the L7 thread: the route asks for a header field",
+                "decided   by the L7 thread: the route has conditions that XDP does not read",
             ],
         ),
         (
@@ -203,6 +203,50 @@ fn requests_on_the_command_line() {
             &["--header", "Content-Length: 1025", "http://www.example.com/"],
             &["refused   body_too_long: the client gets 413", "Content-Length: 1025\\r\\n"],
         ),
+    ];
+    for (arguments, parts) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+        assert_lines(&stdout(&output), parts, &format!("{arguments:?}"));
+    }
+}
+
+#[test]
+fn each_kind_of_condition_says_why_it_does_not_hold() {
+    let before = CLUSTER.split_once("[[service.route]]").expect("it has routes").0;
+    let routes = [
+        "path_exact = \"/login\"",
+        "path_regex = \"/v[0-9]+/.*\"",
+        "query = { name = \"v\", regex = \"[0-9]+\" }",
+        "header = { name = \"x-beta\", absent = true }\nquery = { name = \"v\" }",
+        "client = [\"192.0.2.0/24\", \"2001:db8::/32\"]\nnot = { path = \"/v\" }",
+        "not = [{ method = \"PUT\" }, { path = \"/x\", client = \"127.0.0.0/8\" }]",
+    ];
+    let routes = routes.map(|lines| format!("[[service.route]]\n{lines}\npool = \"web\"\n")).concat();
+    let directory = directory("conditions", &format!("{before}{routes}"));
+    let rows: &[(&[&str], &[&str])] = &[
+        (
+            &["--header", "X-Beta: 1", "/x?v=a"],
+            &[
+                "route 1   no: path is /x, not /login",
+                "route 2   no: path is /x, which does not match /v[0-9]+/.*",
+                "route 3   no: v is a, which does not match [0-9]+",
+                "route 4   no: it has header field x-beta",
+                "route 5   no: client is 127.0.0.1, not in 192.0.2.0/24 or 2001:db8::/32",
+                "route 6   no: not takes it: paths that begin with /x, clients in 127.0.0.0/8",
+            ],
+        ),
+        (
+            &["--client", "192.0.2.7", "/x"],
+            &[
+                "route 3   no: it has no query parameter v",
+                "route 5   yes: it takes clients in 192.0.2.0/24 or 2001:db8::/32, not (paths that begin with /v)",
+                "decided   by the L7 thread: the route has conditions that XDP does not read",
+            ],
+        ),
+        (&["/login"], &["route 1   yes: it takes path /login", "decided   in XDP"]),
+        (&["/v1/x"], &["route 2   yes: it takes paths that match /v[0-9]+/.*"]),
+        (&["/?v=7"], &["route 3   yes: it takes query v that matches [0-9]+"]),
     ];
     for (arguments, parts) in rows {
         let output = explain(&directory, arguments);

@@ -79,7 +79,7 @@ impl Cluster {
             Action::Pool(pool) => self.pools[*pool].name.clone(),
             Action::Redirect(redirect) => format!("redirect {redirect}"),
         };
-        format!("{}{h2c} -> {action}", route.conditions())
+        format!("{}{h2c} -> {action}", route.in_words())
     }
 }
 

@@ -32,6 +32,17 @@ impl Network {
         };
         Some(Network { address, prefix_len })
     }
+
+    /// Whether the address is in it. An IPv4-mapped IPv6 address is in no network of IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4()
+            && Network::around(address, self.prefix_len).is_some_and(|around| around == *self)
+    }
+
+    /// Whether it has all addresses of the other one.
+    pub(crate) fn takes_all_of(&self, other: &Network) -> bool {
+        self.prefix_len <= other.prefix_len && self.contains(other.address)
+    }
 }
 
 impl fmt::Display for Network {

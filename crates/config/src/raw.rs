@@ -18,12 +18,19 @@ use crate::{
     access_log, health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
-pub(crate) use value::{Above, Delegate, Spanned, Texts};
+pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
 
 /// What requests can have in common.
 const HASH_KEYS: &str = "`\"client\"`, `\"path\"`, `\"header NAME\"`, `\"cookie NAME\"`";
 /// A host in a URL.
 const ONE_HOST: &str = "a name or an address, an IPv6 address in brackets; without port";
+
+/// Of a route.
+const HOSTS: &str = "a name, an address, or `*.example.com` for every name that ends so and is longer";
+const PATHS: &str = "`/` and then visible ASCII without `\"#<>?\\`, in normal form";
+const METHODS: &str = "names such as `\"GET\"`";
+const NETWORKS: &str = "networks such as `\"198.51.100.0/24\"`";
+const REGEX: &str = "the syntax of the Rust crate `regex`; at most 64 KiB when it is compiled";
 
 /// The same file on every machine of the cluster.
 #[derive(Deserialize, JsonSchema)]
@@ -509,18 +516,20 @@ pub(crate) struct Certificate {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
-    /// The host that the request names, without port, in any case.
-    #[schemars(transform = shape::allowed(
-        "a name, an address, or `*.example.com` for every name that ends so and is longer"
-    ))]
-    #[schemars(transform = shape::absent("any"))]
-    pub host: Option<Spanned<String>>,
+    /// The host that the request names, without port, in any case; one or a list.
+    #[schemars(transform = shape::allowed(HOSTS), transform = shape::absent("any"))]
+    pub host: Option<Spanned<Texts>>,
     /// A prefix of the request's path, compared in normal form: `/img` takes `/images` too, and `/x/../%69mg`.
-    #[schemars(transform = shape::allowed("`/` and then visible ASCII without `\"#<>?\\`, in normal form"))]
-    #[schemars(transform = shape::absent("any"))]
+    #[schemars(transform = shape::allowed(PATHS), transform = shape::absent("any"))]
     pub path: Option<Spanned<String>>,
+    /// The whole path, compared in normal form. Only one of `path`, `path_exact` and `path_regex`.
+    #[schemars(transform = shape::allowed("as `path`"), transform = shape::absent("any"))]
+    pub path_exact: Option<Spanned<String>>,
+    /// A regular expression that the whole path matches, in normal form.
+    #[schemars(transform = shape::allowed(REGEX), transform = shape::absent("any"))]
+    pub path_regex: Option<Spanned<String>>,
     /// One method or a list; upper and lower case differ.
-    #[schemars(transform = shape::allowed("names such as `\"GET\"`"), transform = shape::absent("any"))]
+    #[schemars(transform = shape::allowed(METHODS), transform = shape::absent("any"))]
     pub method: Option<Spanned<Texts>>,
     /// What the client and the node have agreed to speak above TLS, one or a list; only in a service with TLS. A client that
     /// does not say what it speaks gets HTTP/1.1.
@@ -530,9 +539,19 @@ pub(crate) struct Route {
     )))]
     #[schemars(transform = shape::absent("any"))]
     pub alpn: Option<Spanned<Texts>>,
-    pub header: Option<Header>,
+    /// Networks of clients, by the address that the cluster sees; one or a list.
+    #[schemars(transform = shape::allowed(NETWORKS), transform = shape::absent("any"))]
+    pub client: Option<Spanned<Texts>>,
+    /// Header fields, all of which the request must have; one table or a list.
+    pub header: Option<Spanned<OneOrMany<Field>>>,
+    /// Parameters of the query, all of which the request must have; one table or a list. They are compared as forms write
+    /// them: `%41` is `A`, and `+` a blank.
+    pub query: Option<Spanned<OneOrMany<Field>>>,
+    /// What the route does not take; one table or a list, with the keys of a route's conditions. The route does not take
+    /// requests for which everything in one of these tables holds.
+    pub not: Option<Spanned<OneOrMany<Conditions>>>,
     /// Whether clients may speak HTTP/2 to the pool without TLS: with prior knowledge, which only a route without `host`,
-    /// `path` and `header` takes, or after `Upgrade: h2c`. Such a connection stays with its node, and no request in it is read
+    /// `path`, `header` and `query` takes, or after `Upgrade: h2c`. Such a connection stays with its node, and no request in it is read
     /// by the switch.
     #[schemars(transform = shape::absent("`false`"))]
     pub h2c: Option<Spanned<bool>>,
@@ -568,17 +587,51 @@ pub(crate) struct Redirect {
     pub status: Option<Spanned<i64>>,
 }
 
-/// A header field that the request must have.
+/// Conditions, all of which must hold; at least one is needed.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Header {
-    /// Its name, in any case.
-    #[schemars(transform = shape::allowed("a token (RFC 9110 section 5.6.2)"))]
+pub(crate) struct Conditions {
+    /// As in the route.
+    #[schemars(transform = shape::allowed(HOSTS), transform = shape::absent("any"))]
+    pub host: Option<Spanned<Texts>>,
+    /// As in the route.
+    #[schemars(transform = shape::allowed(PATHS), transform = shape::absent("any"))]
+    pub path: Option<Spanned<String>>,
+    /// As in the route.
+    #[schemars(transform = shape::allowed("as `path`"), transform = shape::absent("any"))]
+    pub path_exact: Option<Spanned<String>>,
+    /// As in the route.
+    #[schemars(transform = shape::allowed(REGEX), transform = shape::absent("any"))]
+    pub path_regex: Option<Spanned<String>>,
+    /// As in the route.
+    #[schemars(transform = shape::allowed(METHODS), transform = shape::absent("any"))]
+    pub method: Option<Spanned<Texts>>,
+    /// As in the route.
+    #[schemars(transform = shape::allowed(NETWORKS), transform = shape::absent("any"))]
+    pub client: Option<Spanned<Texts>>,
+    /// As in the route.
+    pub header: Option<Spanned<OneOrMany<Field>>>,
+    /// As in the route.
+    pub query: Option<Spanned<OneOrMany<Field>>>,
+}
+
+/// A header field or a query parameter, of which the first one counts. Only one of `value`, `regex` and `absent`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Field {
+    /// The name; of a header field in any case.
+    #[schemars(transform = shape::allowed("of a header field: a token (RFC 9110 section 5.6.2)"))]
     pub name: Spanned<String>,
-    /// Its value, byte for byte.
-    #[schemars(transform = shape::allowed("no control characters, no blanks around it"))]
+    /// The value, byte for byte.
+    #[schemars(transform = shape::allowed("no control characters; in a header field no blanks around it"))]
     #[schemars(transform = shape::absent("any"))]
     pub value: Option<Spanned<String>>,
+    /// A regular expression that the whole value matches.
+    #[schemars(transform = shape::allowed(REGEX), transform = shape::absent("any"))]
+    pub regex: Option<Spanned<String>>,
+    /// Whether the request must not have it.
+    #[schemars(transform = shape::absent("`false`"))]
+    pub absent: Option<Spanned<bool>>,
 }
 
 /// A machine that takes what clients send. Without any, the file does not say which machines are switches; with at least one,

@@ -104,7 +104,7 @@ fn markdown(TableReference { title, what, keys }: &TableReference) -> String {
 /// The table, unless it has no title and no keys, and the tables in it. `path` is that of the table, with a dot behind it.
 fn tables(path: &str, title: String, what: String, schema: &Value) -> Vec<TableReference> {
     let keys = schema["properties"].as_object().into_iter().flatten();
-    let (inner, keys): (Vec<_>, Vec<_>) = keys.partition(|(_, schema)| is_table(schema));
+    let (inner, keys): (Vec<_>, Vec<_>) = keys.partition(|(_, schema)| table_of(schema).is_some());
     let is_required = |name: &str| {
         let names = schema["required"].as_array();
         names.is_some_and(|names| names.iter().any(|required| required == name))
@@ -124,19 +124,23 @@ fn tables(path: &str, title: String, what: String, schema: &Value) -> Vec<TableR
     let table = TableReference { title, what, keys: keys.collect() };
     let own = (!table.title.is_empty() || !table.keys.is_empty()).then_some(table);
     let inner = inner.into_iter().flat_map(|(name, schema)| {
-        let items = &schema["items"];
-        let (title, one) = if items.is_null() {
-            (format!("[{path}{name}]"), schema)
-        } else {
-            (format!("[[{path}{name}]]"), items)
-        };
-        tables(&format!("{path}{name}."), title, described(one) + &how_many(schema), one)
+        let (one, is_list) = table_of(schema).expect("it is a table");
+        let title = if is_list { format!("[[{path}{name}]]") } else { format!("[{path}{name}]") };
+        let of_key = if schema["anyOf"].is_array() { described(schema) + " " } else { String::new() };
+        tables(&format!("{path}{name}."), title, of_key + &described(one) + &how_many(schema), one)
     });
     own.into_iter().chain(inner).collect()
 }
 
-fn is_table(schema: &Value) -> bool {
-    schema["properties"].is_object() || schema["items"]["properties"].is_object()
+/// The schema of a table, and whether there is a list of them, or can be. None of what is or can be something else.
+fn table_of(schema: &Value) -> Option<(&Value, bool)> {
+    let Some(kinds) = schema["anyOf"].as_array() else {
+        let [own, items] = [schema, &schema["items"]].map(|one| one["properties"].is_object().then_some(one));
+        return own.map(|own| (own, false)).or(items.map(|items| (items, true)));
+    };
+    let mut tables = kinds.iter().filter(|kind| kind["type"] != "null").map(table_of);
+    let (first, _) = tables.next()??;
+    tables.all(|table| table.is_some()).then_some((first, true))
 }
 
 fn how_many(tables: &Value) -> String {

@@ -429,6 +429,13 @@ pub(crate) fn header_value(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+pub(crate) fn parameter_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("empty name of a parameter, allowed is any other text".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 pub(crate) fn redirect_host(text: &str) -> Result<String, String> {
     let host = one_host(text);
     host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address, and port = for the port"))

@@ -7,6 +7,7 @@
 mod access_log;
 mod admin;
 mod clients;
+mod conditions;
 mod health;
 mod limits;
 mod machines;

@@ -1,6 +1,6 @@
 //! The configurations in README and docs are valid, and the reference says what the code does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -43,6 +43,13 @@ fn completed(example: &str) -> String {
     let mut add = |part: String| text.write_str(&part).expect("a string takes it");
     if !has("cluster") {
         add("\n[cluster]\nkey_file = \"cluster.key\"\n".to_owned());
+    }
+    if !has("pool") {
+        let routes = each("service").filter_map(|service| service.get("route")?.as_array()).flatten();
+        let names: BTreeSet<&str> = routes.filter_map(|route| route.get("pool")?.as_str()).collect();
+        for name in names {
+            add(format!("\n[[pool]]\nname = \"{name}\"\nnodes = [\"n1\"]\npolicy = \"random\"\n"));
+        }
     }
     if !has("node") {
         let nodes = each("pool").filter_map(|pool| pool.get("nodes")?.as_array()).flatten();

@@ -9,8 +9,9 @@ use std::time::Duration;
 use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
-    AccessLog, Action, Adoption, Balance, Caps, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits,
-    LogFormat, LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Resume, Route, Scheme, TlsLimits, parse,
+    AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
+    HostMatch, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect, Reports, Resume,
+    Route, Scheme, TlsLimits, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -81,44 +82,51 @@ fn what_the_good_file_means() {
     let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];
     assert_eq!(service.listen, listen.map(|address| address.parse().unwrap()));
     assert_eq!((&service.tls, service.scheme()), (&None, Scheme::Http));
+    let everything = Route {
+        conditions: Conditions::default(),
+        except: vec![],
+        alpn: vec![],
+        h2c: false,
+        action: Action::Pool(0),
+    };
     assert_eq!(
         service.routes,
         [
             Route {
-                host: Some(HostMatch::Exact("static.example.com".into())),
-                path: Some("/img/".into()),
-                methods: vec!["GET".into(), "HEAD".into()],
-                alpn: vec![],
-                header: Some(HeaderMatch { name: "x-beta".into(), value: Some("1".into()) }),
-                h2c: false,
-                action: Action::Pool(0),
+                conditions: Conditions {
+                    hosts: vec![HostMatch::Exact("static.example.com".into())],
+                    path: Some(PathMatch::Prefix("/img/".into())),
+                    methods: vec!["GET".into(), "HEAD".into()],
+                    headers: vec![x_beta(ValueMatch::Is("1".into()))],
+                    ..Conditions::default()
+                },
+                ..everything.clone()
             },
-            Route {
-                host: None,
-                path: None,
-                methods: vec![],
-                alpn: vec![],
-                header: None,
-                h2c: false,
-                action: Action::Pool(0),
-            },
+            everything
         ]
     );
     assert!(!service.routes[0].is_catch_all() && service.routes[1].is_catch_all());
     assert_eq!(cluster.summary(), "2 nodes, 1 pool, 1 service, 2 routes");
 }
 
+fn x_beta(value: ValueMatch) -> FieldMatch {
+    FieldMatch { name: "x-beta".into(), value }
+}
+
 #[test]
 fn other_ways_to_write_it() {
     let one_method = good(&changed(r#"["GET", "HEAD"]"#, r#""PURGE""#));
-    assert_eq!(one_method.services[0].routes[0].methods, ["PURGE"]);
+    let conditions = |cluster: &Cluster| cluster.services[0].routes[0].conditions.clone();
+    assert_eq!(conditions(&one_method).methods, ["PURGE"]);
     let presence = good(&changed(r#", value = "1""#, ""));
-    assert_eq!(
-        presence.services[0].routes[0].header,
-        Some(HeaderMatch { name: "x-beta".into(), value: None })
-    );
+    assert_eq!(conditions(&presence).headers, [x_beta(ValueMatch::Any)]);
+    let list = good(&changed(r#"{ name = "X-Beta", value = "1" }"#, r#"[{ name = "X-Beta" }]"#));
+    assert_eq!(conditions(&list), conditions(&presence));
+    let hosts = good(&changed("\"Static.example.com\"", r#"["a.example", "*.b.example"]"#));
+    let [exact, suffix] = [HostMatch::Exact("a.example".into()), HostMatch::Suffix(".b.example".into())];
+    assert_eq!(conditions(&hosts).hosts, [exact, suffix]);
     let literal = good(&changed("Static.example.com", "[2001:DB8::100]"));
-    assert_eq!(literal.services[0].routes[0].host, Some(HostMatch::Exact("[2001:db8::100]".into())));
+    assert_eq!(conditions(&literal).hosts, [HostMatch::Exact("[2001:db8::100]".into())]);
     let no_catch_all = good(&changed("path = \"/\"", "path = \"/a\""));
     assert!(!no_catch_all.services[0].routes[1].is_catch_all());
 }
@@ -360,13 +368,16 @@ fn redirects() {
 
 #[test]
 fn hosts_are_compared_without_case_and_final_dot() {
-    let route = |host: &str| good(&changed("Static.example.com", host)).services[0].routes[0].host.clone();
-    let exact = route("Example.com").unwrap();
+    let route = |host: &str| {
+        let cluster = good(&changed("Static.example.com", host));
+        cluster.services[0].routes[0].conditions.hosts[0].clone()
+    };
+    let exact = route("Example.com");
     assert_eq!(exact.to_string(), "example.com");
     for (host, is) in [("example.com", true), ("EXAMPLE.COM.", true), ("a.example.com", false), ("", false)] {
         assert_eq!(exact.matches(host), is, "{host}");
     }
-    let wildcard = route("*.Example.com").unwrap();
+    let wildcard = route("*.Example.com");
     assert_eq!(wildcard.to_string(), "*.example.com");
     let rows = [
         ("a.example.com", true),

@@ -232,6 +232,12 @@ const PIECES: &[&[u8]] = &[
     b"200-",
     b"\nheader = { name = \"a\" }\n",
     b"\nmethod = [\"A\", \"B\"]\n",
+    b"\npath_exact = \"/a\"\n",
+    b"\npath_regex = \"/a+\"\n",
+    b"\nquery = [{ name = \"a\", regex = \"1\" }]\n",
+    b"\nclient = \"10.0.0.0/8\"\n",
+    b"\nnot = { path = \"/b\" }\n",
+    b"\n[[service.route.not]]\nheader = { name = \"a\", absent = true }\n",
     b"\nalpn = \"h2\"\n",
     b"\n[service.tls]\nserver = \"[::1]:80\"\n",
     b"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"a\"\n",
@@ -613,8 +619,8 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Pool(pool) => cluster.pools[*pool].name.clone(),
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                     };
-                    let Route { host, path, methods, alpn, header, h2c, action: _ } = route;
-                    format!("{host:?} {path:?} {methods:?} {alpn:?} {header:?} {h2c} {pool}")
+                    let Route { conditions, except, alpn, h2c, action: _ } = route;
+                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {pool}")
                 });
                 let routes: Vec<_> = routes.collect();
                 (service.name.clone(), service.listen.clone(), service.tls.clone(), routes)

@@ -362,6 +362,29 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "value = \"1 \"",
         &["26:37: bad header value \"1 \", allowed is text without control characters or blanks around it"],
     ),
+    ("value = \"1\"", "regex = \"(1\"", &["26:37: bad regular expression \"(1\": unclosed group"]),
+    (
+        "value = \"1\"",
+        "value = \"1\", regex = \"1\"",
+        &["26:50: the field is described twice, allowed is one of value, regex and absent"],
+    ),
+    (
+        "value = \"1\" }",
+        "absent = true, value = \"1\" }\npath_regex = \"/a\"",
+        &[
+            "26:38: the field is described twice, allowed is one of value, regex and absent",
+            "27:14: the path is given twice, allowed is one of path, path_exact and path_regex",
+        ],
+    ),
+    (
+        "[\"GET\", \"HEAD\"]",
+        "\"GET\"\nnot = [{ method = \"GET\" }, {}]\nquery = { name = \"\" }\nclient = \"10.0.0.1/8\"",
+        &[
+            "26:7: a table of not has no conditions, so the route takes nothing: at least one is needed",
+            "27:18: empty name of a parameter, allowed is any other text",
+            "28:10: 10.0.0.1/8 has bits behind its prefix, did you mean \"10.0.0.0/8\"?",
+        ],
+    ),
     ("pool = \"web\"", "pool = \"wbe\"", &["27:8: unknown pool \"wbe\", did you mean \"web\"?"]),
     (
         "path = \"/\"\npool = \"web\"",

@@ -501,7 +501,7 @@ fn changes_in_words() {
         differences(&usual, &secret("pool", both)),
         said(&[
             "route removed: every request -> web",
-            "route added: host a, protocol h2 or http/1.1, header field x with 1 -> web",
+            "route added: host a, header field x with 1, protocol h2 or http/1.1 -> web",
         ])
     );
 }

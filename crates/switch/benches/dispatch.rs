@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hint::black_box;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use switchback_wire::{
 };
 
 const NODES: usize = 100;
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 /// Time between two choices.
 const EVERY: Duration = Duration::from_micros(10);
 const ROUTES: usize = 1000;
@@ -53,6 +54,18 @@ fn with_cookies(cookies: &str) -> Vec<u8> {
 }
 
 fn cluster(nodes: usize, policy: PolicyKind, persistence: &str) -> Cluster {
+    routed(nodes, policy, persistence, |route| {
+        format!("host = \"shop{}.example.com\"\npath = \"/service/{route}/\"\n", route % 100)
+    })
+}
+
+/// A cluster whose routes have these conditions.
+fn routed(
+    nodes: usize,
+    policy: PolicyKind,
+    persistence: &str,
+    conditions: impl Fn(usize) -> String,
+) -> Cluster {
     let mut text = "[cluster]\nkey_file = \"key\"\n".to_owned();
     let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
     let mut names = Vec::new();
@@ -66,10 +79,7 @@ fn cluster(nodes: usize, policy: PolicyKind, persistence: &str) -> Cluster {
     ));
     add("[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n".to_owned());
     for route in 0..ROUTES {
-        let host = route % 100;
-        add(format!(
-            "[[service.route]]\nhost = \"shop{host}.example.com\"\npath = \"/service/{route}/\"\npool = \"web\"\n"
-        ));
+        add(format!("[[service.route]]\n{}pool = \"web\"\n", conditions(route)));
     }
     let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes(KEY)]);
     switchback_config::parse(&text, Path::new("cluster.toml"), keys).expect("the configuration is valid")
@@ -105,7 +115,14 @@ fn main() {
     let Ok(Progress::Complete(head)) = parse_head(REQUEST, &limits) else { unreachable!("it is a head") };
     let routes = plan(&round_robin);
     let service = routes.service(vip).expect("the VIP is the service's");
-    criterion.bench_function("route", |bencher| bencher.iter(|| routes.choose(service, black_box(&head))));
+    criterion
+        .bench_function("route", |bencher| bencher.iter(|| routes.choose(service, black_box(&head), CLIENT)));
+    let by_regex = plan(&routed(NODES, PolicyKind::RoundRobin, "", |route| {
+        format!("path_regex = \"/service/([a-z]+/)*{route}(/.*)?\"\n")
+    }));
+    criterion.bench_function("route by regular expression", |bencher| {
+        bencher.iter(|| by_regex.choose(service, black_box(&head), CLIENT));
+    });
 
     for nodes in [NODES, 10 * NODES] {
         let mut group = criterion.benchmark_group(format!("one of {nodes} nodes"));

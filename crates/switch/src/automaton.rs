@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use switchback_config::{Action, HostMatch, Route};
+use switchback_config::{Action, Conditions, HostMatch, PathMatch, Route};
 use switchback_http::path::is_plain;
 use switchback_wire::{
     SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET,
@@ -202,12 +202,15 @@ impl Builder<'_> {
 
     /// The target of a request with this method, including the space after it; leads to `version`.
     fn path(&mut self, method: &str, version: u16) -> u16 {
-        let takes_method =
-            |route: &Route| route.methods.is_empty() || route.methods.iter().any(|m| m == method);
+        let takes_method = |route: &Route| {
+            let methods = &route.conditions.methods;
+            methods.is_empty() || methods.iter().any(|m| m == method)
+        };
         // The path prefixes as a trie: text so far and its state.
         let mut trie: BTreeMap<String, u16> = BTreeMap::new();
         trie.insert("/".to_string(), 0);
-        for prefix in self.routes.iter().filter(|route| takes_method(route)).filter_map(|r| r.path.as_ref()) {
+        let paths = self.routes.iter().filter(|route| takes_method(route));
+        for prefix in paths.filter_map(|route| Some(route.conditions.path.as_ref()?.prefix())) {
             let texts = (1..=prefix.len()).filter_map(|end| prefix.get(..end));
             trie.extend(texts.filter(|text| is_plain(text)).map(|text| (text.to_string(), 0)));
         }
@@ -215,25 +218,41 @@ impl Builder<'_> {
             *state = self.state();
         }
         // Outside the trie and in the query only the class matters, and that no slash precedes a slash or a dot.
-        let mut off: HashMap<u16, [u16; 3]> = HashMap::new();
+        let mut off: HashMap<u16, [u16; 2]> = HashMap::new();
+        let mut queries: HashMap<u16, u16> = HashMap::new();
         for (text, state) in &trie {
-            let allowed: Routes = self
-                .routes
-                .iter()
-                .map(|route| {
-                    takes_method(route) && route.path.as_ref().is_none_or(|prefix| text.starts_with(prefix))
-                })
-                .collect();
-            let class = Self::class(&mut self.path_classes, allowed);
-            let [loose, slash, query] = match off.get(&class) {
+            let allowed = |is_whole: bool| {
+                let takes = |route: &Route| {
+                    takes_method(route)
+                        && match &route.conditions.path {
+                            Some(PathMatch::Exact(path)) => is_whole && text == path,
+                            path => path.as_ref().is_none_or(|path| text.starts_with(path.prefix())),
+                        }
+                };
+                self.routes.iter().map(takes).collect::<Routes>()
+            };
+            // Of the text itself, and of longer ones.
+            let [whole, longer] = [allowed(true), allowed(false)];
+            let [whole, longer] = [whole, longer].map(|routes| Self::class(&mut self.path_classes, routes));
+            let [loose, slash] = match off.get(&longer) {
                 Some(states) => *states,
                 None => {
-                    let states = [self.state(), self.state(), self.state()];
-                    off.insert(class, states);
+                    let states = [self.state(), self.state()];
+                    off.insert(longer, states);
                     states
                 }
             };
-            for from in [*state, loose, slash, query] {
+            let [query, longer_query] = [whole, longer].map(|class| match queries.get(&class) {
+                Some(state) => *state,
+                None => {
+                    let state = self.state();
+                    queries.insert(class, state);
+                    state
+                }
+            });
+            for from in [*state, loose, slash, query, longer_query] {
+                let is_whole = from == *state || from == query;
+                let (class, query) = if is_whole { (whole, query) } else { (longer, longer_query) };
                 let after_slash = from == slash || from == *state && text.ends_with('/');
                 let not_plain = if after_slash { b"%;/.".as_slice() } else { b"%;" };
                 self.classes[usize::from(from)] = class;
@@ -412,17 +431,17 @@ impl Builder<'_> {
     }
 
     fn hosts(&self) -> impl Iterator<Item = &HostMatch> {
-        self.routes.iter().filter_map(|route| route.host.as_ref())
+        self.routes.iter().flat_map(|route| &route.conditions.hosts)
     }
 
     fn host_class(&mut self, at: &HostState) -> u16 {
-        let allowed = self.routes.iter().map(|route| match &route.host {
-            None => true,
-            Some(HostMatch::Exact(name)) => at.exact.as_ref() == Some(name),
+        let is_taken = |host: &HostMatch| match host {
+            HostMatch::Exact(name) => at.exact.as_ref() == Some(name),
             // A longer tail contains every shorter suffix.
-            Some(HostMatch::Suffix(end)) => at.tail.ends_with(end.as_str()),
-        });
-        let allowed = allowed.collect();
+            HostMatch::Suffix(end) => at.tail.ends_with(end.as_str()),
+        };
+        let hosts = self.routes.iter().map(|route| &route.conditions.hosts);
+        let allowed = hosts.map(|hosts| hosts.is_empty() || hosts.iter().any(is_taken)).collect();
         Self::class(&mut self.host_classes, allowed)
     }
 
@@ -445,8 +464,7 @@ impl Builder<'_> {
         start
     }
 
-    /// The first route that both classes allow. A route with a condition on a field, or a redirect, is left to the L7
-    /// thread.
+    /// The first route that both classes allow. It is left to the L7 thread if it has other conditions, or is a redirect.
     fn verdicts(&self) -> Vec<u16> {
         let pairs =
             self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
@@ -454,7 +472,7 @@ impl Builder<'_> {
             .map(|(path, host)| {
                 let first = (0..self.routes.len()).find(|&index| path[index] && host[index]);
                 match first.map(|index| &self.routes[index]) {
-                    Some(Route { header: None, action: Action::Pool(pool), .. }) => {
+                    Some(route @ Route { action: Action::Pool(pool), .. }) if is_decided(route) => {
                         u16::try_from(*pool).unwrap_or(NO_POOL)
                     }
                     _ => NO_POOL,
@@ -462,6 +480,13 @@ impl Builder<'_> {
             })
             .collect()
     }
+}
+
+/// Whether method, path and host decide what the route takes.
+fn is_decided(route: &Route) -> bool {
+    let Conditions { hosts: _, path, methods: _, headers, query, clients } = &route.conditions;
+    let others = [headers.is_empty(), query.is_empty(), clients.is_empty(), route.except.is_empty()];
+    !matches!(path, Some(PathMatch::Regex(_))) && others.iter().all(|is_empty| *is_empty)
 }
 
 /// Characters of a field name, except the underscore, which some servers treat as a hyphen.

@@ -18,7 +18,7 @@ use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_ses
 use crate::group::{Group, NodeState};
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
-use switchback_routes::Routes;
+use switchback_routes::{Request, Routes};
 
 pub use crate::group::LocalMachine;
 pub use switchback_flow::NodeId;
@@ -372,24 +372,29 @@ impl Plan {
     }
 
     /// Action of the first route that matches the request under every reading of its path.
-    pub fn choose(&self, service: usize, head: &Head<'_>) -> Result<Option<Choice<'_>>, Reject> {
+    pub fn choose(
+        &self,
+        service: usize,
+        head: &Head<'_>,
+        client: IpAddr,
+    ) -> Result<Option<Choice<'_>>, Reject> {
         let Some(service) = self.services.get(service) else { return Ok(None) };
-        Ok(service.routes.find(head)?.map(|route| match &route.action {
+        Ok(service.routes.find(&Request { head, client })?.map(|route| match &route.action {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
         }))
     }
 
     /// Whether the request's route allows HTTP/2 without TLS.
-    pub fn speaks_h2c(&self, service: usize, head: &Head<'_>) -> bool {
-        matches!(self.services[service].routes.find(head), Ok(Some(route)) if route.h2c)
+    pub fn speaks_h2c(&self, service: usize, head: &Head<'_>, client: IpAddr) -> bool {
+        matches!(self.services[service].routes.find(&Request { head, client }), Ok(Some(route)) if route.h2c)
     }
 
     /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the
     /// first that may take some. The node applies the conditions on requests.
-    pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
+    pub fn choose_hello(&self, service: usize, hello: &ClientHello, client: IpAddr) -> Option<usize> {
         let routes = &self.services.get(service)?.routes;
-        let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols);
+        let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, client);
         found.map(|(_, pool)| pool)
     }
 

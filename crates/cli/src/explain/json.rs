@@ -45,7 +45,7 @@ fn hello(cluster: &Cluster, hello: &Hello) -> Value {
             HelloRoute::Some => ("some", None),
             HelloRoute::All => ("all", None),
         };
-        json!({ "number": index + 1, "conditions": route.conditions(), "takes": takes, "why_not": why_not })
+        json!({ "number": index + 1, "conditions": route.in_words(), "takes": takes, "why_not": why_not })
     });
     let session = hello.session.map(|names| match names {
         Names::Nothing => json!({ "names": "nothing", "node": null }),
@@ -123,7 +123,7 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
     let routes = routes.map(|(index, (why_not, route))| {
         json!({
             "number": index + 1,
-            "conditions": route.conditions(),
+            "conditions": route.in_words(),
             "takes": why_not.is_none(),
             "why_not": why_not,
         })

@@ -1,7 +1,7 @@
 //! A request from the command line: its bytes, and its VIP.
 
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct Request {
     pub hello: Option<Vec<u8>>,
 }
 
-/// Which VIP the request goes to.
+/// Which VIP the request goes to, and whose it is.
 #[derive(Args)]
 pub struct Destination {
     /// The service; not needed if there is only one, or if the URL names a VIP
@@ -49,6 +49,9 @@ pub struct Destination {
     /// The VIP
     #[arg(long, value_name = "ADDR:PORT")]
     vip: Option<SocketAddr>,
+    /// Address of the client
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    client: IpAddr,
 }
 
 impl Options {
@@ -165,9 +168,12 @@ impl Destination {
                 services(cluster)
             )));
         };
-        // The client's address does not affect any decision.
-        let client = address_bytes(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Ok(sb_flow { client, vip: address_bytes(vip.ip()), client_port: 0, vip_port: vip.port().to_be() })
+        Ok(sb_flow {
+            client: address_bytes(self.client),
+            vip: address_bytes(vip.ip()),
+            client_port: 0,
+            vip_port: vip.port().to_be(),
+        })
     }
 }
 

@@ -173,7 +173,7 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
     let what = match (&forwarded.express, forwarded.flow, forwarded.alone) {
         (Err(Slow::NoAutomaton), ..) => format!("{by_l7}: the routes need more room than XDP has"),
         (Err(Slow::TooLong), ..) => format!("{by_l7}: the head is longer than what XDP reads"),
-        (Err(Slow::Route), ..) => format!("{by_l7}: the route asks for a header field"),
+        (Err(Slow::Route), ..) => format!("{by_l7}: the route has conditions that XDP does not read"),
         (Err(Slow::Unknown(place)), ..) => {
             lines.add("decided", format!("{by_l7}: XDP does not read what is at byte {}", place.offset));
             lines.add_place(place);

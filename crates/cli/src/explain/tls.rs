@@ -56,7 +56,7 @@ fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &
 fn hello_routes(lines: &mut Lines, service: &Service, hello: &Hello) {
     for (index, (what, route)) in std::iter::zip(&hello.routes, &service.routes).enumerate() {
         let taken = matches!(&hello.outcome, Greeting::To { route, .. } if *route == index);
-        let asked = route.conditions();
+        let asked = route.in_words();
         let what = match what {
             HelloRoute::No(why_not) => format!("no: {why_not}"),
             HelloRoute::All => format!("yes: it takes {asked}"),

@@ -31,7 +31,7 @@ impl Lines {
         for (index, (why_not, route)) in std::iter::zip(routes, &service.routes).enumerate() {
             let what = match why_not {
                 Some(why_not) => format!("no: {why_not}"),
-                None => format!("yes: it takes {}", route.conditions()),
+                None => format!("yes: it takes {}", route.in_words()),
             };
             self.add(&format!("route {}", index + 1), what);
         }

@@ -3,7 +3,7 @@
 use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
 use crate::redirect::{DEFAULT_STATUS, PORTS};
-use crate::{HostMatch, Redirect, Route, Scheme, Service, raw, syntax};
+use crate::{Conditions, HostMatch, PathMatch, Redirect, Route, Scheme, Service, raw, syntax};
 
 impl Mistakes {
     pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>) -> Redirect {
@@ -38,10 +38,16 @@ pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, service: &Serv
             service.listen.iter().any(|address| address.port() == port)
         }
     };
-    let host = |host: &String| matches!(&route.host, Some(HostMatch::Exact(name)) if name == host);
+    let Conditions { hosts, path, .. } = &route.conditions;
+    let host = |host: &String| hosts.iter().any(|one| matches!(one, HostMatch::Exact(name) if name == host));
+    let path = match path {
+        None => Some("/"),
+        Some(PathMatch::Prefix(path) | PathMatch::Exact(path)) => Some(path.as_str()),
+        Some(PathMatch::Regex(_)) => None,
+    };
     redirect.scheme.is_none_or(|scheme| scheme == own)
         && redirect.host.as_ref().is_none_or(host)
         && same_port
-        && redirect.path.as_deref().is_none_or(|path| path == route.path.as_deref().unwrap_or("/"))
+        && redirect.path.as_deref().is_none_or(|target| path == Some(target))
         && redirect.status != 303
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::conditions::Texts;
 use super::redirect;
 use crate::mistakes::{Mistakes, Names};
 use crate::raw::Spanned;
-use crate::{Action, HeaderMatch, MAX_LISTEN, Node, Route, Service, Tls, raw, syntax};
+use crate::{Action, MAX_LISTEN, Node, Route, Service, Tls, raw, syntax};
 
 /// The listen addresses seen so far.
 pub(super) struct Listening<'a> {
@@ -97,21 +98,12 @@ impl Mistakes {
 
     fn route(&mut self, place: &Spanned<raw::Route>, tls: Option<&Tls>, pool_names: &Names<'_>) -> Route {
         let route = place.get_ref();
-        let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
-        let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
-        let methods = route.method.as_ref().map_or(Vec::new(), |methods| {
-            self.each(methods, "no method, leave the line out to allow any", syntax::method)
-        });
+        let conditions = self.conditions(&Texts::of_route(route));
+        let except = self.exceptions(route.not.as_ref());
         let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
-        let header = route.header.as_ref().and_then(|header| {
-            let name = self.take(&header.name, syntax::header_name(header.name.get_ref()));
-            let value = header.value.as_ref();
-            let value = value.and_then(|value| self.take(value, syntax::header_value(value.get_ref())));
-            name.map(|name| HeaderMatch { name, value })
-        });
         let action = self.action(place, pool_names);
         let h2c = self.h2c(route, tls);
-        Route { host, path: path.filter(|path| path != "/"), methods, alpn, header, h2c, action }
+        Route { conditions, except, alpn, h2c, action }
     }
 
     fn h2c(&mut self, route: &raw::Route, tls: Option<&Tls>) -> bool {

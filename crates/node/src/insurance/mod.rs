@@ -25,7 +25,7 @@ use switchback_http::{Progress, parse_head};
 use switchback_resume::{
     Answer, Ask, Ballot, Estate, Failure, Flow, Message, Offer, Owner, Record, Reply, Uninsured,
 };
-use switchback_routes::Routes;
+use switchback_routes::{Request, Routes};
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::ResumeStatus;
 use switchback_tls::endpoint::{
@@ -128,11 +128,11 @@ impl Pools {
     }
 
     /// Who could go on with the response to this request; None if the pool's responses are not resumed.
-    fn insuring(&self, vip: SocketAddr, request: &[u8]) -> Option<&Insuring> {
+    fn insuring(&self, flow: &Flow, request: &[u8]) -> Option<&Insuring> {
         let limits = switchback_http::Limits { head_len: usize::MAX, fields: usize::MAX, body_len: u64::MAX };
         let Ok(Progress::Complete(head)) = parse_head(request, &limits) else { return None };
-        let routes = self.services.get(&vip)?;
-        let index = routes.place(&head).ok().flatten()?;
+        let routes = self.services.get(&flow.vip)?;
+        let index = routes.place(&Request { head: &head, client: flow.client.ip() }).ok().flatten()?;
         let Action::Pool(pool) = routes.action(index) else { return None };
         self.insuring.get(*pool).filter(|pool| pool.how != Resume::Off)
     }
@@ -250,7 +250,7 @@ impl Insurance {
 
     /// Tells heirs of a response.
     fn insure(&self, record: Record, pools: &Pools) -> std::result::Result<(), &'static str> {
-        let Some(insuring) = pools.insuring(record.flow.vip, &record.request) else { return Ok(()) };
+        let Some(insuring) = pools.insuring(&record.flow, &record.request) else { return Ok(()) };
         let proof = match insuring.how {
             Resume::Repeat => {
                 let proof = self.proof(&record.flow, record.origin).or(record.proof);
@@ -330,7 +330,7 @@ impl Insurance {
         let records = lock(&self.0.own).all();
         for mut record in records {
             let before = record.heirs.clone();
-            let Some(insuring) = pools.insuring(record.flow.vip, &record.request) else { continue };
+            let Some(insuring) = pools.insuring(&record.flow, &record.request) else { continue };
             self.tell_heirs(&mut record, &insuring.peers);
             if record.heirs != before {
                 lock(&self.0.own).set_heirs(record);

@@ -166,7 +166,7 @@ async fn collect(
 fn inherited(record: Record, secret: Secret, insurance: &Insurance) -> InsuredResponse {
     let Record { flow, next, keeps, request, response, proof, owner, mut past, .. } = record;
     let pools = insurance.pools();
-    let peers = pools.insuring(flow.vip, &request).map(|insuring| insuring.peers.clone());
+    let peers = pools.insuring(&flow, &request).map(|insuring| insuring.peers.clone());
     past.push(owner);
     InsuredResponse {
         flow: (flow.client, flow.vip),

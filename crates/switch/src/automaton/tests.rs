@@ -8,7 +8,7 @@ use switchback_config::{Action, ClusterKey};
 use switchback_http::{Body, Limits, Progress, parse_head};
 
 use super::*;
-use switchback_routes::Routes;
+use switchback_routes::{Request, Routes};
 
 const ROUTES: &str = r#"
 [cluster]
@@ -56,6 +56,20 @@ path = "/"
 host = "example.com"
 pool = "a"
 [[service.route]]
+path_exact = "/static/img"
+pool = "c"
+[[service.route]]
+path_regex = "/static/r[0-9]"
+pool = "a"
+[[service.route]]
+path = "/static/im"
+query = { name = "q" }
+pool = "a"
+[[service.route]]
+path = "/static/n"
+not = { path_exact = "/static/n/x" }
+pool = "a"
+[[service.route]]
 path = "/static"
 pool = "b"
 "#;
@@ -80,7 +94,8 @@ fn judge(routes: &[Route], bytes: &[u8]) -> Option<(u16, bool)> {
     if head.len != bytes.len() || head.body != Body::None || head.tunnel || head.expect_continue {
         return None;
     }
-    match Routes::new(routes.to_vec()).find(&head).ok()??.action {
+    let client = [192, 0, 2, 1].into();
+    match Routes::new(routes.to_vec()).find(&Request { head: &head, client }).ok()??.action {
         Action::Pool(pool) => Some((pool as u16, !head.keep_alive)),
         Action::Redirect(_) => None,
     }
@@ -98,6 +113,12 @@ fn plain_requests_are_accepted_with_their_pool() {
         ("GET /?q=/img/ HTTP/1.1\r\nHost: example.com\r\nConnection: Keep-Alive\r\n\r\n", Some(0)),
         ("GET /static/x?y HTTP/1.1\r\nHost: 192.0.2.100\r\nCookie: a=b; c=d\r\n\r\n", Some(1)),
         ("GET /img.x/y.z/?/..//%2f;a HTTP/1.1\r\nHost: img.example.com\r\n\r\n", Some(1)),
+        ("GET /static/img HTTP/1.1\r\nHost: b\r\n\r\n", Some(2)),
+        ("GET /static/img?x/ HTTP/1.1\r\nHost: b\r\n\r\n", Some(2)),
+        ("GET /static/img/ HTTP/1.1\r\nHost: b\r\n\r\n", None),
+        ("GET /static/i HTTP/1.1\r\nHost: b\r\n\r\n", Some(1)),
+        ("GET /static/r1 HTTP/1.1\r\nHost: b\r\n\r\n", None),
+        ("GET /static/n/x HTTP/1.1\r\nHost: b\r\n\r\n", None),
         ("GET //static HTTP/1.1\r\nHost: b\r\n\r\n", None),
         ("GET /static//x HTTP/1.1\r\nHost: b\r\n\r\n", None),
         ("GET /static/x//y HTTP/1.1\r\nHost: b\r\n\r\n", None),
@@ -277,9 +298,9 @@ proptest! {
     #[test]
     fn accepted_heads_are_routed_as_by_the_parser(
         method in prop::sample::select(&["GET", "HEAD", "POST", "get", "GETT"][..]),
-        path in prop_oneof![prop::sample::select(&["/", "/im", "/img", "/img/", "/img/x?/y#", "/beta", "/static", "/stati", "*", "//x", "/a\\b",
+        path in prop_oneof![prop::sample::select(&["/", "/im", "/img", "/img/", "/img/x?/y#", "/beta", "/static", "/static/r1", "/static/img?q", "/static/img", "/stati", "*", "//x", "/a\\b",
             "/%zz", "http://example.com/", "/static?a=\"", "/img/?\\", "/img/../static"][..]).prop_map(str::to_owned),
-            "/(img|static|/|\\.|%2f|%69|;|x|im){0,6}(\\?[/.%;]{0,3})?"],
+            "/(img|static|/|\\.|%2f|%69|;|x|im|r|n|1){0,6}(\\?[/.%;q]{0,3})?"],
         version in prop::sample::select(&["HTTP/1.1\r\n", "HTTP/1.0\r\n", "HTTP/1.1\n", "HTTP/2\r\n", "HTTP/1.2\r\n"][..]),
         parts in prop::collection::vec(part(), 0..6),
         end in prop::sample::select(&["\r\n", "", "\r\n\r\n", "\r\nGET "][..]),

@@ -723,14 +723,17 @@ impl Dispatcher {
             Ok(Progress::Complete(head)) => head,
         };
         let is_head = head.method == "HEAD";
+        let client = flow.client().ip();
         let service = self.plan.service(flow.vip());
-        let choice = match service.map_or(Ok(None), |service| self.plan.choose(service, &head)) {
+        let choice = match service.map_or(Ok(None), |service| self.plan.choose(service, &head, client)) {
             Err(reject) => return refuse(reject, is_head),
             Ok(choice) => choice,
         };
         match service.zip(choice) {
             None => Verdict::Answer { reply: Reply::Status(404), head: is_head },
-            Some((service, _)) if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head) => {
+            Some((service, _))
+                if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head, client) =>
+            {
                 Verdict::Answer { reply: Reply::Status(505), head: false }
             }
             Some((_, Choice::Redirect(redirect))) => {
@@ -747,7 +750,7 @@ impl Dispatcher {
                 let side = self.side(group, pool, &head, &mut after);
                 let repeatable = head.is_repeatable();
                 let entered = after.enter(&head, data, &limits);
-                if asks_for_http(&head) && !self.plan.speaks_h2c(service, &head) {
+                if asks_for_http(&head) && !self.plan.speaks_h2c(service, &head, client) {
                     after.mode = Mode::AtNode(Stream::Requests);
                 }
                 match entered {
@@ -792,7 +795,7 @@ impl Dispatcher {
             Err(reject) => return answer(Reply::Alert(reject)),
         };
         let unrecognized = answer(Reply::Alert(switchback_hello::Reject::Unrecognized));
-        let pool = self.plan.choose_hello(service, &hello);
+        let pool = self.plan.choose_hello(service, &hello, flow.client().ip());
         let Some(group) = pool.and_then(|pool| self.plan.group(pool, flow.vip())) else {
             return unrecognized;
         };

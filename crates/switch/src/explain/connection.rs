@@ -109,7 +109,7 @@ impl Connection {
     /// result.
     pub fn request_over_tls(&mut self, explainer: &mut Explainer, text: &[u8]) {
         let hello = self.hello.as_ref();
-        self.over_tls = hello.and_then(|hello| OverTls::read(explainer, self.flow.vip(), hello, text));
+        self.over_tls = hello.and_then(|hello| OverTls::read(explainer, &self.flow, hello, text));
     }
 
     /// Ends the client's data. The result is the offset of the first gap, if there is one.
@@ -121,7 +121,7 @@ impl Connection {
             if self.is_tls(explainer) {
                 self.greeted(Hello::new(
                     explainer,
-                    self.flow.vip(),
+                    &self.flow,
                     &data,
                     Greeting::Incomplete { received, closed },
                 ));
@@ -161,7 +161,7 @@ impl Connection {
         }
         if self.is_tls(explainer) {
             if self.is_middle && data[0] == APPLICATION_DATA {
-                self.greeted(Hello::new(explainer, self.flow.vip(), &data, Greeting::Encrypted));
+                self.greeted(Hello::new(explainer, &self.flow, &data, Greeting::Encrypted));
             } else if let Some(hello) = Hello::read(explainer, &self.flow, &self.entry, &data) {
                 self.greeted(hello);
             }
@@ -216,9 +216,9 @@ impl Connection {
             Ok(Progress::Complete(head)) => Some(head),
             _ => None,
         };
-        let routes = head
-            .as_ref()
-            .map_or_else(Vec::new, |head| explainer.routes(explainer.service_at(self.flow.vip()), head));
+        let routes = head.as_ref().map_or_else(Vec::new, |head| {
+            explainer.routes(explainer.service_at(self.flow.vip()), head, self.flow.client().ip())
+        });
         let outcome = match (reply, head) {
             (Reply::Refused(reject), None) => {
                 Outcome::Refused(Refusal::of_head(reject, data, &limits, self.offset))
@@ -247,7 +247,7 @@ impl Connection {
         let session = explainer.session(request);
         let Some((node, flow)) = explainer.pick(request, &self.entry) else {
             self.over = true;
-            let routes = explainer.routes(service, &head);
+            let routes = explainer.routes(service, &head, self.flow.client().ip());
             let outcome = Outcome::Answered { status: 503, location: None };
             self.explain(explainer, data, routes, (session, outcome));
             return;
@@ -275,7 +275,7 @@ impl Connection {
             refusal: None,
             then,
         });
-        let routes = explainer.routes(service, &head);
+        let routes = explainer.routes(service, &head, self.flow.client().ip());
         self.explain(explainer, data, routes, (session, outcome));
         self.entry = Entry { node, ..after };
         // After an upgrade the server decides whether requests follow.

@@ -1,7 +1,7 @@
 //! A switch that is asked about requests and serves none.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use switchback_config::{Cluster, Node};
@@ -111,14 +111,15 @@ impl Explainer {
     }
 
     /// For each route up to the first match, why it does not match the request, or None.
-    pub(super) fn routes(&self, service: usize, head: &Head<'_>) -> Vec<Option<String>> {
+    pub(super) fn routes(&self, service: usize, head: &Head<'_>, client: IpAddr) -> Vec<Option<String>> {
         let routes = &self.cluster.services[service].routes;
         let path = path::normal(head.path());
-        let taker = routes.iter().position(|route| failed(route, head, &path).is_none());
+        let request = switchback_routes::Request { head, client };
+        let taker = routes.iter().position(|route| failed(route, &request, &path).is_none());
         let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
         tried
             .iter()
-            .map(|route| failed(route, head, &path).map(|condition| why_not(route, head, condition)))
+            .map(|route| failed(route, &request, &path).map(|condition| why_not(route, &request, condition)))
             .collect()
     }
 }

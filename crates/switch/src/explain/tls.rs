@@ -1,7 +1,7 @@
 //! Explanations for TLS clients: of the ClientHello, which the switch reads, and of a request after it, which only the
 //! node can read.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
@@ -114,14 +114,14 @@ pub enum Decrypted {
 
 impl Hello {
     /// A client's first data at a VIP, and what the switch does with it.
-    pub(super) fn new(explainer: &Explainer, vip: SocketAddr, data: &[u8], outcome: Greeting) -> Hello {
-        let service = explainer.service_at(vip);
+    pub(super) fn new(explainer: &Explainer, flow: &sb_flow, data: &[u8], outcome: Greeting) -> Hello {
+        let service = explainer.service_at(flow.vip());
         let said = match switchback_hello::read(data, explainer.cluster.limits.head) {
             Ok(HelloProgress::Complete(said)) => Some(said),
             _ => None,
         };
         let config = &explainer.cluster.services[service];
-        let routes = said.iter().flat_map(|said| hello_routes(config, said)).collect();
+        let routes = said.iter().flat_map(|said| hello_routes(config, said, flow.client().ip())).collect();
         Hello { service, said: said.unwrap_or_default(), session: None, routes, outcome }
     }
 
@@ -138,12 +138,12 @@ impl Hello {
             Verdict::Answer { .. } => (None, Greeting::PlainHttp),
             Verdict::To(request) => (Some(request), Greeting::Alert(Reject::Unavailable)),
         };
-        let mut hello = Hello::new(explainer, flow.vip(), data, outcome);
+        let mut hello = Hello::new(explainer, flow, data, outcome);
         if let Some(request) = request {
             let picked = explainer.pick(&request, entry);
             hello.session = explainer.tls_session(&request, &hello.said);
             if let Some((node, _)) = picked {
-                hello.outcome = explainer.welcome(&hello, node_index(node));
+                hello.outcome = explainer.welcome(&hello, flow.client().ip(), node_index(node));
             }
         }
         Some(hello)
@@ -154,7 +154,7 @@ impl OverTls {
     /// Reads a request on a connection to a VIP after its ClientHello; None if no node has the connection.
     pub(super) fn read(
         explainer: &mut Explainer,
-        vip: SocketAddr,
+        flow: &sb_flow,
         hello: &Hello,
         text: &[u8],
     ) -> Option<OverTls> {
@@ -164,9 +164,13 @@ impl OverTls {
         let routes = &cluster.services[hello.service].routes;
         let (read_as, routes, outcome) = match parse_head(text, &limits) {
             Ok(Progress::Complete(head)) => {
-                let tried = tried(routes, &head, spoken);
-                let outcome = match Routes::new(routes.clone()).find_over(&head, spoken) {
-                    Ok(route) => Decrypted::by(route.map(|route| &route.action), cluster, &head, (vip, node)),
+                let request = switchback_routes::Request { head: &head, client: flow.client().ip() };
+                let tried = tried(routes, &request, spoken);
+                let outcome = match Routes::new(routes.clone()).find_over(&request, spoken) {
+                    Ok(route) => {
+                        let action = route.map(|route| &route.action);
+                        Decrypted::by(action, cluster, &head, (flow.vip(), node))
+                    }
                     Err(reject) => Decrypted::Refused(Refusal::of_path(reject, text, &head, 0)),
                 };
                 (read_as(&head), tried, outcome)
@@ -211,11 +215,11 @@ impl Decrypted {
 
 impl Explainer {
     /// The result for a client that is handed to this node.
-    fn welcome(&self, hello: &Hello, node: usize) -> Greeting {
+    fn welcome(&self, hello: &Hello, client: IpAddr, node: usize) -> Greeting {
         let service = &self.cluster.services[hello.service];
         let said = &hello.said;
-        let found =
-            Routes::new(service.routes.clone()).find_hello(said.server_name.as_deref(), &said.protocols);
+        let routes = Routes::new(service.routes.clone());
+        let found = routes.find_hello(said.server_name.as_deref(), &said.protocols, client);
         let (route, pool) = found.expect("a client that a node gets has a route");
         Greeting::To { route, pool, node, spoken: spoken(service, said) }
     }
@@ -241,35 +245,45 @@ fn spoken(service: &Service, said: &ClientHello) -> Option<Protocol> {
     ours.into_iter().find(offers)
 }
 
-fn hello_routes(service: &Service, said: &ClientHello) -> Vec<HelloRoute> {
+fn hello_routes(service: &Service, said: &ClientHello, client: IpAddr) -> Vec<HelloRoute> {
     let host = said.server_name.as_deref();
-    let of = |route: &Route| match failed_hello(route, host, &said.protocols) {
+    let of = |route: &Route| match failed_hello(route, host, &said.protocols, client) {
         Some(Condition::Protocol) => {
             let asked: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
             HelloRoute::No(format!("it offers no {}", asked.join(" or ")))
         }
+        Some(Condition::Client) => {
+            let networks: Vec<_> = route.conditions.clients.iter().map(ToString::to_string).collect();
+            HelloRoute::No(format!("client is {client}, not in {}", networks.join(" or ")))
+        }
+        Some(Condition::Except(index)) => HelloRoute::No(format!("not takes it: {}", route.except[index])),
         Some(_) => {
-            let asked = route.host.as_ref().map(ToString::to_string).unwrap_or_default();
+            let asked: Vec<_> = route.conditions.hosts.iter().map(ToString::to_string).collect();
+            let asked = asked.join(" or ");
             HelloRoute::No(match host {
                 Some(host) => format!("it wants {host}, not {asked}"),
                 None => format!("it wants no name, and {asked} is asked for"),
             })
         }
-        None if takes_all(route) && matches!(route.action, Action::Pool(_)) => HelloRoute::All,
+        None if takes_all(route, host, client) && matches!(route.action, Action::Pool(_)) => HelloRoute::All,
         None => HelloRoute::Some,
     };
     service.routes.iter().map(of).collect()
 }
 
 /// For each route up to the first match, why it does not match, or None.
-fn tried(routes: &[Route], head: &Head<'_>, spoken: Protocol) -> Vec<Option<String>> {
-    let path = path::normal(head.path());
-    let failed = |route| failed_over(route, head, &path, spoken);
+fn tried(
+    routes: &[Route],
+    request: &switchback_routes::Request<'_>,
+    spoken: Protocol,
+) -> Vec<Option<String>> {
+    let path = path::normal(request.head.path());
+    let failed = |route| failed_over(route, request, &path, spoken);
     let taker = routes.iter().position(|route| failed(route).is_none());
     let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
     let why_not = |route: &Route, condition| match condition {
         Condition::Protocol => format!("it comes over {}", spoken.name()),
-        _ => why_not(route, head, condition),
+        _ => why_not(route, request, condition),
     };
     tried.iter().map(|route| failed(route).map(|condition| why_not(route, condition))).collect()
 }

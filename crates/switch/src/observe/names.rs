@@ -1,7 +1,7 @@
 //! Names of services, pools and nodes in the current configuration.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use switchback_config::{Action, Cluster};
 use switchback_hello::ClientHello;
@@ -9,7 +9,7 @@ use switchback_http::Head;
 use switchback_wire::NodeAddress;
 
 use crate::plan::NodeId;
-use switchback_routes::Routes;
+use switchback_routes::{Request, Routes};
 
 /// Names for the access log and the metrics.
 #[derive(Debug)]
@@ -92,9 +92,9 @@ impl Names {
     }
 
     /// The route of a request to the service.
-    pub(super) fn route_of(&self, service: usize, head: &Head<'_>) -> Option<RouteTaken> {
+    pub(super) fn route_of(&self, service: usize, head: &Head<'_>, client: IpAddr) -> Option<RouteTaken> {
         let service = &self.services[service];
-        let route = service.routes.place(head).ok()??;
+        let route = service.routes.place(&Request { head, client }).ok()??;
         Some(RouteTaken { route: route + 1, pool: service.pools[route] })
     }
 
@@ -104,9 +104,14 @@ impl Names {
     }
 
     /// The route of a ClientHello to the service.
-    pub(super) fn route_of_hello(&self, service: usize, hello: &ClientHello) -> Option<RouteTaken> {
+    pub(super) fn route_of_hello(
+        &self,
+        service: usize,
+        hello: &ClientHello,
+        client: IpAddr,
+    ) -> Option<RouteTaken> {
         let routes = &self.services[service].routes;
-        let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols)?;
+        let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, client)?;
         Some(RouteTaken { route: route + 1, pool: Some(pool) })
     }
 

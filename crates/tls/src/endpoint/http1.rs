@@ -146,7 +146,7 @@ impl Conversation<'_> {
         };
         service.counters.requests.add(1);
         let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
-        match service.way(&head, Protocol::Http11) {
+        match service.way(&head, client.client.ip(), Protocol::Http11) {
             Way::Here(here) => self.serve_here(client, entry, &request, here).await,
             Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
             Way::Redirect(redirect) => redirect_to(client, entry, redirect, &head).await,

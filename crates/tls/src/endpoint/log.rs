@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use switchback_access_log::{Ended, Line, Log, Pace, Tls};
 use switchback_config::{AccessLog, Action, Protocol};
 use switchback_http::{Head, Progress, Version, parse_head};
+use switchback_routes::Request;
 use zeroize::Zeroizing;
 
 use super::counters::Counter;
@@ -403,7 +404,9 @@ impl Record {
     fn write(&self, log: &mut Log, now: Duration, time: Timestamp) {
         let Record { service, answer, .. } = self;
         let head = self.head();
-        let route = head.as_ref().and_then(|head| service.routes.place_over(head, self.spoken).ok()?);
+        let client = self.flow.0.ip();
+        let place = |head| service.routes.place_over(&Request { head, client }, self.spoken).ok()?;
+        let route = head.as_ref().and_then(place);
         let pool = route.and_then(|route| match service.routes.action(route) {
             Action::Pool(pool) => service.pool_names.get(*pool),
             Action::Redirect(_) => None,

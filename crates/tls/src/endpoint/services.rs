@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, TlsLimits};
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
-use switchback_routes::Routes;
+use switchback_routes::{Request, Routes};
 
 use super::counters::Counters;
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
@@ -262,8 +262,12 @@ impl Service {
     }
 
     /// Where a request goes.
-    pub(super) fn way(&self, head: &Head<'_>, spoken: Protocol) -> Way<'_> {
-        match self.routes.find_over(head, spoken).map(|route| route.map(|route| &route.action)) {
+    pub(super) fn way(&self, head: &Head<'_>, client: IpAddr, spoken: Protocol) -> Way<'_> {
+        match self
+            .routes
+            .find_over(&Request { head, client }, spoken)
+            .map(|route| route.map(|route| &route.action))
+        {
             Ok(Some(Action::Redirect(redirect))) => Way::Redirect(redirect),
             Ok(Some(Action::Pool(pool))) => match self.pools.get(*pool) {
                 Some(PoolWay::Here(here)) => Way::Here(here),

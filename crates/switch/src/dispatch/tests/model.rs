@@ -359,7 +359,7 @@ impl World {
         let plan = self.dispatcher.plan();
         let limits = plan.http_limits();
         let Ok(Progress::Complete(head)) = parse_head(data, &limits) else { return None };
-        let choice = plan.choose(plan.service(flow().vip())?, &head);
+        let choice = plan.choose(plan.service(flow().vip())?, &head, flow().client().ip());
         let Ok(Some(Choice::Pool(pool))) = choice else { return None };
         if head.len != view.len() || head.body != Body::None || head.tunnel {
             return None;

@@ -1,0 +1,65 @@
+//! What a TLS client's hello tells of the route that will take its requests.
+
+use std::net::IpAddr;
+
+use switchback_config::{Action, Conditions, Protocol, Route};
+
+use crate::{Condition, Routes};
+
+impl Routes {
+    /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those
+    /// of the first route which takes it whatever it will ask for, or else of the first that may take it.
+    pub fn find_hello(
+        &self,
+        host: Option<&str>,
+        protocols: &[Vec<u8>],
+        client: IpAddr,
+    ) -> Option<(usize, usize)> {
+        let may_take = |route: &Route| failed_hello(route, host, protocols, client).is_none();
+        let pool = |route: &Route| match route.action {
+            Action::Pool(pool) => Some(pool),
+            Action::Redirect(_) => None,
+        };
+        let candidates = || self.routes.iter().enumerate().filter(|(_, route)| may_take(route));
+        let found = |(index, route): (usize, &Route)| Some((index, pool(route)?));
+        let whole = candidates().filter(|(_, route)| takes_all(route, host, client)).find_map(found);
+        whole.or_else(|| candidates().find_map(found))
+    }
+}
+
+/// The first condition that keeps the route from every request of a TLS client that wants this host and
+/// offers these protocols.
+pub fn failed_hello(
+    route: &Route,
+    host: Option<&str>,
+    protocols: &[Vec<u8>],
+    client: IpAddr,
+) -> Option<Condition> {
+    let offered = |protocol: &Protocol| match protocols {
+        [] => *protocol == Protocol::Http11,
+        some => some.iter().any(|one| one == protocol.name().as_bytes()),
+    };
+    let hold = |conditions: &Conditions| holds(conditions, host, client) == Some(true);
+    match () {
+        () if !route.conditions.take_host(host) => Some(Condition::Host),
+        () if !route.conditions.take_client(client) => Some(Condition::Client),
+        () if !route.alpn.is_empty() && !route.alpn.iter().any(offered) => Some(Condition::Protocol),
+        () => route.except.iter().position(hold).map(Condition::Except),
+    }
+}
+
+/// Whether the route takes all requests of a client that it may take.
+pub fn takes_all(route: &Route, host: Option<&str>, client: IpAddr) -> bool {
+    holds(&route.conditions, host, client) == Some(true)
+        && route.except.iter().all(|conditions| holds(conditions, host, client) == Some(false))
+}
+
+/// Whether the conditions hold for all requests of the client, or for none; None if that depends on the request.
+fn holds(conditions: &Conditions, host: Option<&str>, client: IpAddr) -> Option<bool> {
+    let Conditions { hosts: _, path, methods, headers, query, clients: _ } = conditions;
+    let all = path.is_none() && methods.is_empty() && headers.is_empty() && query.is_empty();
+    match conditions.take_host(host) && conditions.take_client(client) {
+        false => Some(false),
+        true => all.then_some(true),
+    }
+}
