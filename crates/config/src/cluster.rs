@@ -1,8 +1,8 @@
 //! A whole cluster.
 
 use crate::{
-    AccessLog, Action, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service,
-    Switch, raw, resemblance,
+    AccessLog, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service, Switch,
+    raw, resemblance,
 };
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
@@ -105,11 +105,8 @@ impl Cluster {
 
     /// Indices of the nodes of the service's pools, some of them more than once.
     pub fn nodes_of(&self, service: &Service) -> impl Iterator<Item = usize> {
-        let pools = service.routes.iter().filter_map(|route| match route.action {
-            Action::Pool(pool) => Some(&self.pools[pool]),
-            Action::Redirect(_) => None,
-        });
-        pools.flat_map(|pool| pool.nodes.iter().copied())
+        let pools = service.routes.iter().flat_map(|route| route.action.pools());
+        pools.flat_map(|pool| self.pools[pool].nodes.iter().copied())
     }
 
     /// The [`resemblance`] of `text` to a `cluster.toml`.

@@ -77,6 +77,13 @@ impl Cluster {
         let h2c = if route.h2c { ", h2c" } else { "" };
         let action = match &route.action {
             Action::Pool(pool) => self.pools[*pool].name.clone(),
+            Action::Split(split) => {
+                let crate::Split { shares, by } = &**split;
+                let share = |(pool, weight): &(usize, u32)| format!("{} {weight}", self.pools[*pool].name);
+                let shares: Vec<String> = shares.iter().map(share).collect();
+                let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+                format!("{}{by}", shares.join(", "))
+            }
             Action::Redirect(redirect) => format!("redirect {redirect}"),
         };
         format!("{}{h2c} -> {action}", route.in_words())

@@ -4,6 +4,7 @@
 
 mod value;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -25,12 +26,16 @@ const HASH_KEYS: &str = "`\"client\"`, `\"path\"`, `\"header NAME\"`, `\"cookie 
 /// A host in a URL.
 const ONE_HOST: &str = "a name or an address, an IPv6 address in brackets; without port";
 
+/// Allowed weights of pools.
+pub(crate) const SHARES: RangeInclusive<u32> = 0..=1_000_000;
 /// Of a route.
 const HOSTS: &str = "a name, an address, or `*.example.com` for every name that ends so and is longer";
 const PATHS: &str = "`/` and then visible ASCII without `\"#<>?\\`, in normal form";
 const METHODS: &str = "names such as `\"GET\"`";
 const NETWORKS: &str = "networks such as `\"198.51.100.0/24\"`";
 const REGEX: &str = "the syntax of the Rust crate `regex`; at most 64 KiB when it is compiled";
+
+const URL_PATH: &str = "begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`";
 
 /// The same file on every machine of the cluster.
 #[derive(Deserialize, JsonSchema)]
@@ -555,14 +560,38 @@ pub(crate) struct Route {
     /// by the switch.
     #[schemars(transform = shape::absent("`false`"))]
     pub h2c: Option<Spanned<bool>>,
-    /// Name of the pool one of whose nodes answers. Each route has either `pool` or `redirect`.
+    /// Name of the pool one of whose nodes answers. Each route has one of `pool`, `split` and `redirect`.
     #[schemars(transform = shape::absent(""))]
     pub pool: Option<Spanned<String>>,
+    /// Pools that share the requests by weight.
+    pub split: Option<Spanned<Vec<Share>>>,
+    /// What requests to the same pool of `split` have in common. Requests that lack it are shared out one by one.
+    #[schemars(transform = shape::allowed(HASH_KEYS), transform = shape::absent("a pool is chosen for each request"))]
+    pub split_by: Option<Spanned<String>>,
     pub redirect: Option<Spanned<Redirect>>,
 }
 
+impl Route {
+    /// The names of its pools.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Spanned<String>> {
+        let shares = self.split.iter().flat_map(|split| split.get_ref());
+        self.pool.iter().chain(shares.map(|share| &share.pool))
+    }
+}
+
+/// A pool that gets a part of a route's requests; at least two.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Share {
+    /// Name of the pool.
+    pub pool: Spanned<String>,
+    /// Its weight. The part is the weight divided by the sum of all.
+    #[schemars(transform = shape::number(SHARES))]
+    pub weight: Spanned<i64>,
+}
+
 /// Where the client is sent instead, by an answer of the switch with a `Location` that is put together from these parts and
-/// from the request. At least one of `scheme`, `host`, `port` and `path` is needed; the query is always kept.
+/// from the request. At least one of `scheme`, `host`, `port`, `path` and `prefix` is needed; the query is always kept.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redirect {
@@ -578,9 +607,12 @@ pub(crate) struct Redirect {
     #[schemars(transform = shape::absent("with `scheme` its default, 80 or 443; otherwise the VIP's"))]
     pub port: Option<Spanned<i64>>,
     /// Takes the place of the whole path.
-    #[schemars(transform = shape::allowed("begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`"))]
-    #[schemars(transform = shape::absent("the request's"))]
+    #[schemars(transform = shape::allowed(URL_PATH), transform = shape::absent("the request's"))]
     pub path: Option<Spanned<String>>,
+    /// Takes the place of the route's `path` at the beginning of the request's, whose tail stays; without such a condition it
+    /// stands before the path.
+    #[schemars(transform = shape::allowed(URL_PATH), transform = shape::absent("the request's"))]
+    pub prefix: Option<Spanned<String>>,
     /// Status of the answer. A client keeps its method with 307 and 308.
     #[schemars(transform = shape::one_of(syntax::REDIRECT_STATUSES))]
     #[schemars(extend("default" = redirect::DEFAULT_STATUS))]

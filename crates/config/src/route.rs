@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::{Network, Pattern, Protocol, Redirect};
+use crate::{HashKey, Network, Pattern, Protocol, Redirect};
 
 /// A route: it takes requests for which its conditions hold, but for its exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +46,46 @@ pub struct Conditions {
 pub enum Action {
     /// A node of this pool answers; an index into [`Cluster::pools`](crate::Cluster::pools).
     Pool(usize),
+    /// A node of one of several pools answers.
+    Split(Arc<Split>),
     /// The switch redirects the client.
     Redirect(Redirect),
+}
+
+/// Pools that share a route's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The pools, each once, at least two: indices into [`Cluster::pools`](crate::Cluster::pools), with weights, not all of
+    /// which are 0.
+    pub shares: Vec<(usize, u32)>,
+    /// Requests that have this in common go to the same pool; None chooses for each request.
+    pub by: Option<HashKey>,
+}
+
+impl Split {
+    /// The pool at a point of the weights' sum, which is as many 2^64ths of it.
+    pub fn pool_at(&self, point: u64) -> usize {
+        let sum: u64 = self.shares.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut left = (u128::from(point) * u128::from(sum)) >> 64;
+        let is_it = |&&(_, weight): &&(usize, u32)| {
+            let is_it = left < u128::from(weight);
+            left = left.saturating_sub(u128::from(weight));
+            is_it
+        };
+        self.shares.iter().find(is_it).expect("the point is within the sum").0
+    }
+}
+
+impl Action {
+    /// The pools whose nodes may answer.
+    pub fn pools(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let (one, several) = match self {
+            Action::Pool(pool) => (Some(*pool), &[][..]),
+            Action::Split(split) => (None, &split.shares[..]),
+            Action::Redirect(_) => (None, &[][..]),
+        };
+        one.into_iter().chain(several.iter().map(|(pool, _)| *pool))
+    }
 }
 
 impl Route {

@@ -46,7 +46,10 @@ fn completed(example: &str) -> String {
     }
     if !has("pool") {
         let routes = each("service").filter_map(|service| service.get("route")?.as_array()).flatten();
-        let names: BTreeSet<&str> = routes.filter_map(|route| route.get("pool")?.as_str()).collect();
+        let shares =
+            |route| toml::Value::get(route, "split").and_then(toml::Value::as_array).into_iter().flatten();
+        let places = routes.flat_map(|route| shares(route).chain([route]));
+        let names: BTreeSet<&str> = places.filter_map(|place| place.get("pool")?.as_str()).collect();
         for name in names {
             add(format!("\n[[pool]]\nname = \"{name}\"\nnodes = [\"n1\"]\npolicy = \"random\"\n"));
         }

@@ -10,8 +10,8 @@ use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
-    HostMatch, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect, Reports, Resume,
-    Route, Scheme, TlsLimits, ValueMatch, parse,
+    HostMatch, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect, RedirectPath,
+    Reports, Resume, Route, Scheme, TlsLimits, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -345,7 +345,7 @@ fn redirects() {
             scheme: Some(Scheme::Https),
             host: Some("www.example.com".into()),
             port: Some(8443),
-            path: Some("/new/".into()),
+            path: Some(RedirectPath::Whole("/new/".into())),
             status: 308,
         })
     );

@@ -7,6 +7,7 @@ mod common;
 mod fuzzing;
 mod plain;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check};
@@ -236,6 +237,8 @@ const PIECES: &[&[u8]] = &[
     b"\npath_regex = \"/a+\"\n",
     b"\nquery = [{ name = \"a\", regex = \"1\" }]\n",
     b"\nclient = \"10.0.0.0/8\"\n",
+    b"\nsplit = [{ pool = \"web\", weight = 99 }, { pool = \"api\", weight = 1 }]\n",
+    b"\nsplit_by = \"cookie a\"\n",
     b"\nnot = { path = \"/b\" }\n",
     b"\n[[service.route.not]]\nheader = { name = \"a\", absent = true }\n",
     b"\nalpn = \"h2\"\n",
@@ -425,7 +428,12 @@ fn check_cluster(cluster: &Cluster) {
         check_cookies(cluster, service);
         check_tls(cluster, service);
         for route in &service.routes {
-            assert!(!matches!(route.action, Action::Pool(pool) if pool >= cluster.pools.len()));
+            assert!(route.action.pools().all(|pool| pool < cluster.pools.len()));
+            if let Action::Split(split) = &route.action {
+                let pools: BTreeSet<usize> = route.action.pools().collect();
+                assert!(pools.len() == split.shares.len() && pools.len() > 1);
+                assert!(split.shares.iter().any(|(_, weight)| *weight > 0));
+            }
         }
     }
     let limits = &cluster.limits;
@@ -503,11 +511,7 @@ fn check_persistence(persistence: &Persistence) {
 
 /// The pools of a service share the name of a cookie only if none of them inserts it.
 fn check_cookies(cluster: &Cluster, service: &Service) {
-    let pools = service.routes.iter().filter_map(|route| match route.action {
-        Action::Pool(pool) => Some(pool),
-        Action::Redirect(_) => None,
-    });
-    let pools: Vec<usize> = pools.collect();
+    let pools: Vec<usize> = service.routes.iter().flat_map(|route| route.action.pools()).collect();
     let mode = |pool: usize| cluster.pools[pool].persistence.as_ref().map(|persistence| &persistence.mode);
     for &one in &pools {
         let Some(PersistenceMode::Insert(InsertedCookie { name, .. })) = mode(one) else { continue };
@@ -549,11 +553,17 @@ fn check_tls(cluster: &Cluster, service: &Service) {
     assert!(!tls.ktls || (tls.model, tls.hand_over) != (Model::Forwarding, HandOver::Relay));
     for route in &service.routes {
         assert!(route.alpn.iter().all(|protocol| tls.protocols.contains(protocol)));
-        let Action::Pool(pool) = route.action else { continue };
-        let pool = &cluster.pools[pool];
-        assert_eq!((&pool.hash, pool.balance, pool.delegate), (&HashKey::Client, Balance::Connection, None));
-        let mode = pool.persistence.as_ref().map(|persistence| &persistence.mode);
-        assert!(matches!(mode, None | Some(PersistenceMode::Hash(HashKey::Client))));
+        assert!(
+            !matches!(&route.action, Action::Split(split) if !matches!(split.by, None | Some(HashKey::Client)))
+        );
+        for pool in route.action.pools().map(|pool| &cluster.pools[pool]) {
+            assert_eq!(
+                (&pool.hash, pool.balance, pool.delegate),
+                (&HashKey::Client, Balance::Connection, None)
+            );
+            let mode = pool.persistence.as_ref().map(|persistence| &persistence.mode);
+            assert!(matches!(mode, None | Some(PersistenceMode::Hash(HashKey::Client))));
+        }
     }
 }
 
@@ -617,6 +627,10 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                 let routes = service.routes.iter().map(|route| {
                     let pool = match &route.action {
                         Action::Pool(pool) => cluster.pools[*pool].name.clone(),
+                        Action::Split(split) => {
+                            let share = |(pool, weight): &(usize, u32)| (&cluster.pools[*pool].name, *weight);
+                            format!("{:?} {:?}", split.shares.iter().map(share).collect::<Vec<_>>(), split.by)
+                        }
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                     };
                     let Route { conditions, except, alpn, h2c, action: _ } = route;

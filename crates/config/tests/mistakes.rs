@@ -385,6 +385,36 @@ const BAD: &[(&str, &str, &[&str])] = &[
             "28:10: 10.0.0.1/8 has bits behind its prefix, did you mean \"10.0.0.0/8\"?",
         ],
     ),
+    (
+        "pool = \"web\"\n\n",
+        "split = [{ pool = \"web\", weight = 1 }, { pool = \"web\", weight = -1 }]\nsplit_by = \"user\"\n\n",
+        &[
+            "27:49: pool \"web\" is in this split already, allowed is each pool once",
+            "27:65: weight -1, allowed are 0 to 1000000",
+            "28:12: bad hash \"user\", allowed: client, path, header NAME, cookie NAME",
+        ],
+    ),
+    (
+        "path = \"/\"\npool = \"web\"",
+        "path_exact = \"/a\"\nredirect = { path = \"/b\", prefix = \"/c\" }",
+        &[
+            "31:36: the path is given twice, allowed is one of path and prefix",
+            "31:36: prefix takes the place of the route's path, but the route has path_exact or path_regex",
+        ],
+    ),
+    (
+        "pool = \"web\"\n\n",
+        "pool = \"web\"\nsplit = [{ pool = \"web\", weight = 0 }]\n\n",
+        &[
+            "28:9: this route leads elsewhere already, allowed is one of pool, split and redirect",
+            "28:9: a split has at least two pools; for one there is pool",
+        ],
+    ),
+    (
+        "pool = \"web\"\n\n",
+        "pool = \"web\"\nsplit_by = \"client\"\n\n",
+        &["28:12: split_by without split, leave the line out"],
+    ),
     ("pool = \"web\"", "pool = \"wbe\"", &["27:8: unknown pool \"wbe\", did you mean \"web\"?"]),
     (
         "path = \"/\"\npool = \"web\"",
@@ -398,12 +428,12 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "path = \"/\"\npool = \"web\"",
         "path = \"/\"",
-        &["29:1: this route leads nowhere, allowed is one of pool and redirect"],
+        &["29:1: this route leads nowhere, allowed is one of pool, split and redirect"],
     ),
     (
         "path = \"/\"\n",
         "path = \"/\"\nredirect = { scheme = \"https\" }\n",
-        &["31:12: this route has a pool already, allowed is one of pool and redirect"],
+        &["31:12: this route leads elsewhere already, allowed is one of pool, split and redirect"],
     ),
     (
         "path = \"/\"\npool = \"web\"",
@@ -413,7 +443,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "path = \"/\"\npool = \"web\"",
         "redirect = { status = 302 }",
-        &["30:12: this redirect has no target, at least one of scheme, host, port, path is needed"],
+        &["30:12: this redirect has no target, at least one of scheme, host, port, path, prefix is needed"],
     ),
     (
         "path = \"/\"\npool = \"web\"",
@@ -498,6 +528,11 @@ fn a_redirect_has_to_lead_elsewhere() {
         ("path = \"/a\"", "path = \"/a\", status = 307", true),
         ("path = \"/a\"", "path = \"/a\", status = 303", false),
         ("path = \"/a\"", "path = \"/a/\"", false),
+        ("", "prefix = \"/a\"", true),
+        ("", "prefix = \"/a\", host = \"a.example\"", false),
+        ("path = \"/a\"", "prefix = \"/b\"", false),
+        ("path = \"/a\"", "prefix = \"/a/b\"", true),
+        ("path = \"/a/b\"", "prefix = \"/a\"", false),
         ("", "host = \"example.com\"", false),
         (host, "host = \"EXAMPLE.com\"", true),
         (host, "host = \"www.example.com\"", false),
@@ -511,7 +546,7 @@ fn a_redirect_has_to_lead_elsewhere() {
         if back {
             let line = 30 + conditions.lines().count().max(1);
             let what = "this redirect sends a request back to where it came from, at least one of \
-                        scheme, host, port, path has to differ";
+                        scheme, host, port, path, prefix has to differ";
             assert_eq!(lines(result), [format!("etc/cluster.toml:{line}:12: {what}")]);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service};
+use switchback_config::{Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
@@ -226,9 +226,7 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     let mut listeners = Vec::new();
     for service in &cluster.services {
         for route in &service.routes {
-            if let Action::Pool(pool) = route.action
-                && cluster.pools[pool].nodes.contains(&node)
-            {
+            for pool in route.action.pools().filter(|pool| cluster.pools[*pool].nodes.contains(&node)) {
                 // The agent itself listens for a service with TLS.
                 let at = |vip| if service.tls.is_some() { vip } else { cluster.nodes[node].server_of(vip) };
                 let listener = |&vip| PoolListener { node, pool, address: vip, at: at(vip) };

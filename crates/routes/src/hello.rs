@@ -7,23 +7,15 @@ use switchback_config::{Action, Conditions, Protocol, Route};
 use crate::{Condition, Routes};
 
 impl Routes {
-    /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those
-    /// of the first route which takes it whatever it will ask for, or else of the first that may take it.
-    pub fn find_hello(
-        &self,
-        host: Option<&str>,
-        protocols: &[Vec<u8>],
-        client: IpAddr,
-    ) -> Option<(usize, usize)> {
+    /// The route with which a TLS client begins that wants this host, and offers these protocols: the first
+    /// route to a pool which takes it whatever it will ask for, or else the first that may take it.
+    pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>], client: IpAddr) -> Option<usize> {
         let may_take = |route: &Route| failed_hello(route, host, protocols, client).is_none();
-        let pool = |route: &Route| match route.action {
-            Action::Pool(pool) => Some(pool),
-            Action::Redirect(_) => None,
-        };
-        let candidates = || self.routes.iter().enumerate().filter(|(_, route)| may_take(route));
-        let found = |(index, route): (usize, &Route)| Some((index, pool(route)?));
-        let whole = candidates().filter(|(_, route)| takes_all(route, host, client)).find_map(found);
-        whole.or_else(|| candidates().find_map(found))
+        let leads_to_pool = |route: &Route| !matches!(route.action, Action::Redirect(_));
+        let is_candidate = |(_, route): &(usize, &Route)| leads_to_pool(route) && may_take(route);
+        let mut candidates = self.routes.iter().enumerate().filter(is_candidate).peekable();
+        let first = candidates.peek().map(|(index, _)| *index);
+        candidates.find(|(_, route)| takes_all(route, host, client)).map(|(index, _)| index).or(first)
     }
 }
 

@@ -12,6 +12,7 @@
 mod hello;
 mod location;
 mod request;
+mod split;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,6 +23,7 @@ use switchback_http::{Reject, path};
 pub use hello::{failed_hello, takes_all};
 pub use location::location;
 pub use request::{Condition, Request, failed, failed_over, why_not};
+pub use split::share;
 
 use request::{speaks, takes_besides};
 

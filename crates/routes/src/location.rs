@@ -1,5 +1,6 @@
 //! Where redirects lead.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use switchback_config::{Redirect, Scheme};
@@ -15,7 +16,8 @@ pub fn location(redirect: &Redirect, came_by: Scheme, head: &Head<'_>, vip: Sock
     let port = redirect.port.or(redirect.scheme.is_none().then_some(vip.port()));
     let port =
         port.filter(|port| *port != scheme.default_port()).map_or(String::new(), |port| format!(":{port}"));
-    let path = redirect.path.as_deref().unwrap_or(if head.path() == "*" { "/" } else { head.path() });
+    let sent = if head.path() == "*" { "/" } else { head.path() };
+    let path = redirect.path.as_ref().map_or(Cow::Borrowed(sent), |path| path.of(sent).into());
     let query = head.target.raw.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
     format!("{}://{host}{port}{path}{query}", scheme.name())
 }

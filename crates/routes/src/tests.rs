@@ -1,8 +1,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use proptest::prelude::*;
-use switchback_config::{Action, ClusterKey, Conditions, PathMatch, Redirect, Scheme};
+use switchback_config::{Action, ClusterKey, Conditions, PathMatch, Redirect, RedirectPath, Scheme};
 use switchback_http::{Head, Limits, Progress, parse_head};
 
 use super::*;
@@ -17,8 +18,14 @@ fn prefix(text: &str) -> Option<PathMatch> {
     Some(PathMatch::Prefix(text.to_owned()))
 }
 
-/// Conditions as they stand in a file.
+/// Conditions as they stand in a file, which is read once.
 fn conditions(lines: &str) -> Conditions {
+    static READ: LazyLock<Mutex<HashMap<String, Conditions>>> = LazyLock::new(Mutex::default);
+    let mut known = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(lines.to_owned()).or_insert_with(|| read(lines)).clone()
+}
+
+fn read(lines: &str) -> Conditions {
     let text = format!(
         "[cluster]\nkey_file = \"k\"\n[[node]]\nname = \"n\"\naddress = \"192.0.2.1\"\n[[pool]]\nname = \"p\"\n\
          nodes = [\"n\"]\npolicy = \"random\"\n[[service]]\nname = \"s\"\nlisten = [\"192.0.2.9:80\"]\n\
@@ -53,7 +60,15 @@ fn some_conditions() -> impl Strategy<Value = Conditions> {
                 header.map_or(String::new(), |value| format!("header = {{ name = \"x\"{value} }}\n"));
             let query = query.map_or(String::new(), |value| format!("query = {{ name = \"q\"{value} }}\n"));
             let client = client.map_or(String::new(), |network| format!("client = \"{network}\"\n"));
-            Conditions { hosts, methods, ..conditions(&(path + &header + &query + &client)) }
+            let [path, header, query, client] = [path, header, query, client].map(|line| conditions(&line));
+            Conditions {
+                hosts,
+                path: path.path,
+                methods,
+                headers: header.headers,
+                query: query.query,
+                clients: client.clients,
+            }
         },
     )
 }
@@ -172,18 +187,18 @@ fn a_client_begins_where_it_is_taken_whatever_it_asks_for() {
         let protocols: Vec<Vec<u8>> = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         routes.find_hello(host, &protocols, CLIENT)
     };
-    assert_eq!(find(Some("shop.example"), &["http/1.1", "h2"]), Some((3, 2)));
-    assert_eq!(find(Some("shop.example"), &["http/1.1"]), Some((5, 3)));
-    assert_eq!(find(Some("shop.example"), &[]), Some((5, 3)), "it speaks HTTP/1.1");
+    assert_eq!(find(Some("shop.example"), &["http/1.1", "h2"]), Some(3));
+    assert_eq!(find(Some("shop.example"), &["http/1.1"]), Some(5));
+    assert_eq!(find(Some("shop.example"), &[]), Some(5), "it speaks HTTP/1.1");
     // No route takes these whatever they ask for.
-    assert_eq!(find(Some("a.example"), &["h2"]), Some((2, 1)));
-    assert_eq!(find(None, &[]), Some((2, 1)));
+    assert_eq!(find(Some("a.example"), &["h2"]), Some(2));
+    assert_eq!(find(None, &[]), Some(2));
     let redirect: Redirect = Redirect { scheme: None, host: None, port: None, path: None, status: 301 };
     let elsewhere = Routes::new(vec![
         Route { action: Action::Redirect(redirect), ..any.clone() },
         to(5, Conditions::default()),
     ]);
-    assert_eq!(elsewhere.find_hello(None, &[], CLIENT), Some((1, 5)));
+    assert_eq!(elsewhere.find_hello(None, &[], CLIENT), Some(1));
     let only = Routes::new(vec![to(0, shop())]);
     assert_eq!(only.find_hello(Some("other.example"), &[], CLIENT), None);
 }
@@ -236,6 +251,25 @@ fn other_spellings_of_a_path_go_by_its_route_or_nowhere() {
         for target in targets {
             assert_eq!(pool(target), expected.map(Action::Pool), "{target}");
         }
+    }
+}
+
+#[test]
+fn a_redirect_replaces_the_beginning_of_a_path_and_keeps_its_tail() {
+    let rows = [
+        ("/old/", "/new/", "/old/a/b?c=d", "/new/a/b?c=d"),
+        ("/old", "/new", "/oldest", "/newest"),
+        ("/old/", "/", "/x/../old/%61", "/a"),
+        ("/old/", "/new/", "/old/%2561;x", "/new/%2561;x"),
+        ("/old/", "/new/", "/old//evil.example", "/new//evil.example"),
+        ("", "/app", "/", "/app/"),
+    ];
+    for (from, to, target, expected) in rows {
+        let path = Some(RedirectPath::Prefix { from: from.to_owned(), to: to.to_owned() });
+        let redirect = Redirect { scheme: None, host: None, port: None, path, status: 308 };
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let found = location(&redirect, Scheme::Http, &parsed(&text), "192.0.2.1:80".parse().unwrap());
+        assert_eq!(found, format!("http://a{expected}"), "{target}");
     }
 }
 

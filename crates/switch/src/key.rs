@@ -4,9 +4,15 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
-use switchback_config::HashKey;
+use switchback_config::{Cluster, HashKey, Split};
 use switchback_http::Head;
-use switchback_wire::{sb_flow, sb_key};
+use switchback_wire::keys::handoff_key;
+use switchback_wire::{Seq, sb_flow, sb_key};
+
+/// The secret of a cluster; without a key, one that anybody knows.
+pub fn secret_of(cluster: &Cluster) -> sb_key {
+    cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()))
+}
 
 /// Hash key of a request; the client's address stands in for a part that the request does not have.
 pub fn key_of(secret: &sb_key, by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
@@ -21,6 +27,23 @@ pub fn part_of<'a>(by: &HashKey, flow: &'a sb_flow, head: &Head<'a>) -> Option<&
         HashKey::Header(name) => head.header(name),
         HashKey::Cookie(name) => cookie(head, name),
     }
+}
+
+/// The pool that gets a request which begins at this number, or with None for `head` a connection over TLS.
+pub fn share_of(
+    split: &Split,
+    secret: &sb_key,
+    flow: &sb_flow,
+    head: Option<&Head<'_>>,
+    begins: Seq,
+) -> usize {
+    let common = split.by.as_ref().and_then(|by| match head {
+        Some(head) => part_of(by, flow, head),
+        None => (*by == HashKey::Client).then_some(&flow.client[..]),
+    });
+    let ports = [flow.client_port.to_ne_bytes(), flow.vip_port.to_ne_bytes()];
+    let request = [&flow.client[..], &flow.vip, ports.as_flattened(), &begins.0.to_be_bytes()];
+    switchback_routes::share(split, secret, common, &request)
 }
 
 /// Keyed hash of the concatenated parts.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume};
+use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume, Split};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
@@ -13,9 +14,10 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{Peers, source_port};
 use switchback_wire::message::Order;
 use switchback_wire::report::{Condition, Report, pool_id};
-use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
+use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, Seq, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, NodeState};
+use crate::key::share_of;
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
 use switchback_routes::{Request, Routes};
@@ -139,6 +141,8 @@ pub type Conditions = (usize, SocketAddr, Condition, Queue);
 pub enum Choice<'a> {
     /// Forward to a node of the pool with this index.
     Pool(usize),
+    /// Forward to a node of one of these pools.
+    Split(&'a Arc<Split>),
     /// Answer with a redirect.
     Redirect(&'a Redirect),
 }
@@ -210,10 +214,8 @@ impl Plan {
         let mut groups = Vec::new();
         let mut group_at = HashMap::new();
         for service in &cluster.services {
-            for (pool, vip) in service.routes.iter().flat_map(|route| match route.action {
-                Action::Pool(pool) => service.listen.iter().map(|vip| (pool, *vip)).collect(),
-                Action::Redirect(_) => Vec::new(),
-            }) {
+            let pools = service.routes.iter().flat_map(|route| route.action.pools());
+            for (pool, vip) in pools.flat_map(|pool| service.listen.iter().map(move |vip| (pool, *vip))) {
                 group_at.entry((pool, vip)).or_insert_with(|| {
                     groups.push(Group::new(cluster, pool, place, |index| {
                         ids[&cluster.nodes[index].handoff_address()]
@@ -381,6 +383,7 @@ impl Plan {
         let Some(service) = self.services.get(service) else { return Ok(None) };
         Ok(service.routes.find(&Request { head, client })?.map(|route| match &route.action {
             Action::Pool(pool) => Choice::Pool(*pool),
+            Action::Split(split) => Choice::Split(split),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
         }))
     }
@@ -390,12 +393,45 @@ impl Plan {
         matches!(self.services[service].routes.find(&Request { head, client }), Ok(Some(route)) if route.h2c)
     }
 
-    /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the
-    /// first that may take some. The node applies the conditions on requests.
-    pub fn choose_hello(&self, service: usize, hello: &ClientHello, client: IpAddr) -> Option<usize> {
+    /// The pool of a split for a request that begins at this number: the one of whose nodes the request has a session by
+    /// cookie, or else [`share_of`].
+    pub fn pool_of_split(
+        &mut self,
+        split: &Split,
+        flow: &sb_flow,
+        head: &Head<'_>,
+        begins: Seq,
+        now: Duration,
+    ) -> usize {
+        let has_session = |&pool: &usize| {
+            self.group(pool, flow.vip()).is_some_and(|group| {
+                self.sessions(group).is_some_and(Sessions::is_by_cookie)
+                    && self
+                        .read_session(group, flow, head, now)
+                        .session
+                        .is_some_and(|found| found.node.is_some())
+            })
+        };
+        let with_session = split.shares.iter().map(|(pool, _)| *pool).find(has_session);
+        with_session.unwrap_or_else(|| share_of(split, &self.key, flow, Some(head), begins))
+    }
+
+    /// The pool for a ClientHello that begins at this number, by the first route that takes all of the client's requests,
+    /// or else by the first that may take some. The node applies the conditions on requests.
+    pub fn choose_hello(
+        &self,
+        service: usize,
+        hello: &ClientHello,
+        flow: &sb_flow,
+        begins: Seq,
+    ) -> Option<usize> {
         let routes = &self.services.get(service)?.routes;
-        let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, client);
-        found.map(|(_, pool)| pool)
+        let route = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, flow.client().ip())?;
+        match routes.action(route) {
+            Action::Pool(pool) => Some(*pool),
+            Action::Split(split) => Some(share_of(split, &self.key, flow, None, begins)),
+            Action::Redirect(_) => None,
+        }
     }
 
     /// Whether clients of the VIP speak TLS.

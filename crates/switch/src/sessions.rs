@@ -104,7 +104,12 @@ impl Sessions {
     /// Whether a request waits until its session's node has room. Not so for a hash, where the node need not have any
     /// state of the session.
     pub fn waits_for_room(&self) -> bool {
-        self.strict || !self.codes.is_empty()
+        self.strict || self.is_by_cookie()
+    }
+
+    /// Whether nodes write the session into a cookie.
+    pub fn is_by_cookie(&self) -> bool {
+        !self.codes.is_empty()
     }
 
     /// Whether all requests of a connection have the same session.

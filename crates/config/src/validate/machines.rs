@@ -7,7 +7,7 @@ use switchback_wire::{SB_NODES_HERE, node_address};
 
 use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
-use crate::{Action, Node, Pool, Resume, Service, raw};
+use crate::{Node, Pool, Resume, Service, raw};
 
 impl Mistakes {
     /// Checks that nodes with one address agree on what the machine is, and numbers them. `file` and `nodes` have the
@@ -156,10 +156,8 @@ fn machines(nodes: &[Node]) -> BTreeMap<IpAddr, Vec<usize>> {
 
 /// Indices of the nodes in the service's pools, each once, in the file's order.
 fn users(service: &Service, pools: &[Option<Pool>]) -> Vec<usize> {
-    let used = service.routes.iter().filter_map(|route| match route.action {
-        Action::Pool(pool) => pools.get(pool)?.as_ref(),
-        Action::Redirect(_) => None,
-    });
+    let used = service.routes.iter().flat_map(|route| route.action.pools());
+    let used = used.filter_map(|pool| pools.get(pool)?.as_ref());
     let mut users: Vec<usize> = used.flat_map(|pool| pool.nodes.iter().copied()).collect();
     users.sort_unstable();
     users.dedup();

@@ -177,7 +177,7 @@ impl Mistakes {
     pub(super) fn cookies(&mut self, service: &raw::Service, pool_names: &Names<'_>, pools: &[Option<Pool>]) {
         let mut reached = vec![false; pools.len()];
         let mut taken: HashMap<&str, &Pool> = HashMap::new();
-        for place in service.route.iter().filter_map(|route| route.get_ref().pool.as_ref()) {
+        for place in service.route.iter().flat_map(|route| route.get_ref().pools()) {
             let Some(&index) = pool_names.get(place.get_ref().as_str()) else { continue };
             if std::mem::replace(&mut reached[index], true) {
                 continue;

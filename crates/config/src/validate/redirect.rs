@@ -3,24 +3,48 @@
 use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
 use crate::redirect::{DEFAULT_STATUS, PORTS};
-use crate::{Conditions, HostMatch, PathMatch, Redirect, Route, Scheme, Service, raw, syntax};
+use crate::{Conditions, HostMatch, PathMatch, Redirect, RedirectPath, Route, Scheme, Service, raw, syntax};
 
 impl Mistakes {
-    pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>) -> Redirect {
+    pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>, conditions: &Conditions) -> Redirect {
         let file = place.get_ref();
-        if file.scheme.is_none() && file.host.is_none() && file.port.is_none() && file.path.is_none() {
-            self.at(place, "this redirect has no target, at least one of scheme, host, port, path is needed");
+        let raw::Redirect { scheme, host, port, path, prefix, status: _ } = file;
+        if scheme.is_none() && host.is_none() && port.is_none() && path.is_none() && prefix.is_none() {
+            let what =
+                "this redirect has no target, at least one of scheme, host, port, path, prefix is needed";
+            self.at(place, what);
         }
         let scheme = file.scheme.as_ref();
         let scheme = scheme.and_then(|scheme| self.one_of("scheme", scheme, Scheme::ALL, Scheme::name));
         let host = file.host.as_ref();
         let host = host.and_then(|host| self.take(host, syntax::redirect_host(host.get_ref())));
         let port = file.port.as_ref().and_then(|port| self.number("port", port, PORTS));
-        let path = file.path.as_ref();
-        let path = path.and_then(|path| self.take(path, syntax::redirect_path(path.get_ref())));
+        let path = self.redirect_path(file, conditions);
         let status = file.status.as_ref();
         let status = status.and_then(|status| self.take(status, syntax::redirect_status(*status.get_ref())));
         Redirect { scheme, host, port, path, status: status.unwrap_or(DEFAULT_STATUS) }
+    }
+
+    fn redirect_path(&mut self, file: &raw::Redirect, conditions: &Conditions) -> Option<RedirectPath> {
+        let mut taken = |path: &Spanned<String>| self.take(path, syntax::redirect_path(path.get_ref()));
+        let path = file.path.as_ref().and_then(&mut taken);
+        let to = file.prefix.as_ref().and_then(&mut taken);
+        let Some(prefix) = &file.prefix else { return path.map(RedirectPath::Whole) };
+        if file.path.is_some() {
+            self.at(prefix, "the path is given twice, allowed is one of path and prefix");
+        }
+        let from = match &conditions.path {
+            None => String::new(),
+            Some(PathMatch::Prefix(from)) => from.clone(),
+            Some(PathMatch::Exact(_) | PathMatch::Regex(_)) => {
+                self.at(
+                    prefix,
+                    "prefix takes the place of the route's path, but the route has path_exact or path_regex",
+                );
+                return None;
+            }
+        };
+        to.map(|to| RedirectPath::Prefix { from, to })
     }
 }
 
@@ -48,6 +72,11 @@ pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, service: &Serv
     redirect.scheme.is_none_or(|scheme| scheme == own)
         && redirect.host.as_ref().is_none_or(host)
         && same_port
-        && redirect.path.as_deref().is_none_or(|target| path == Some(target))
+        && match &redirect.path {
+            None => true,
+            Some(RedirectPath::Whole(target)) => path == Some(target),
+            // The route takes the result, too.
+            Some(RedirectPath::Prefix { from, to }) => to.starts_with(from),
+        }
         && redirect.status != 303
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::conditions::Texts;
 use super::redirect;
 use crate::mistakes::{Mistakes, Names};
+use crate::raw::SHARES;
 use crate::raw::Spanned;
-use crate::{Action, MAX_LISTEN, Node, Route, Service, Tls, raw, syntax};
+use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, Tls, raw, syntax};
 
 /// The listen addresses seen so far.
 pub(super) struct Listening<'a> {
@@ -45,7 +47,7 @@ impl Mistakes {
                 && redirect::changes_nothing(&route, redirect, &valid)
             {
                 let what = "this redirect sends a request back to where it came from, at least one of \
-                            scheme, host, port, path has to differ";
+                            scheme, host, port, path, prefix has to differ";
                 self.at(place, what);
             }
             reachable &= !(is_right && route.is_catch_all());
@@ -101,7 +103,7 @@ impl Mistakes {
         let conditions = self.conditions(&Texts::of_route(route));
         let except = self.exceptions(route.not.as_ref());
         let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
-        let action = self.action(place, pool_names);
+        let action = self.action(place, &conditions, tls, pool_names);
         let h2c = self.h2c(route, tls);
         Route { conditions, except, alpn, h2c, action }
     }
@@ -116,19 +118,62 @@ impl Mistakes {
         true
     }
 
-    fn action(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Action {
-        let raw::Route { pool, redirect, .. } = place.get_ref();
-        match (pool, redirect) {
-            (None, None) => self.at(place, "this route leads nowhere, allowed is one of pool and redirect"),
-            (Some(_), Some(redirect)) => {
-                self.at(redirect, "this route has a pool already, allowed is one of pool and redirect");
+    fn action(
+        &mut self,
+        place: &Spanned<raw::Route>,
+        conditions: &Conditions,
+        tls: Option<&Tls>,
+        pool_names: &Names<'_>,
+    ) -> Action {
+        let raw::Route { pool, split, split_by, redirect, .. } = place.get_ref();
+        let several = "this route leads elsewhere already, allowed is one of pool, split and redirect";
+        match (pool, split, redirect) {
+            (None, None, None) => {
+                self.at(place, "this route leads nowhere, allowed is one of pool, split and redirect");
             }
+            (Some(_), _, Some(redirect)) | (None, Some(_), Some(redirect)) => self.at(redirect, several),
+            (Some(_), Some(split), None) => self.at(split, several),
             _ => {}
         }
-        let pool = pool.as_ref().and_then(|pool| self.resolve("pool", pool, pool_names));
-        match redirect {
-            Some(redirect) => Action::Redirect(self.redirect(redirect)),
-            None => Action::Pool(pool.unwrap_or_default()),
+        if let (Some(by), None) = (split_by, split) {
+            self.at(by, "split_by without split, leave the line out");
         }
+        let by = split_by.as_ref().and_then(|by| {
+            let key = self.take(by, syntax::hash_key(by.get_ref()))?;
+            if tls.is_some() && key != HashKey::Client {
+                self.at(by, "a switch reads no requests over TLS, allowed is split_by = \"client\"");
+            }
+            Some(key)
+        });
+        let pool = pool.as_ref().and_then(|pool| self.resolve("pool", pool, pool_names));
+        match (redirect, split) {
+            (Some(redirect), _) => Action::Redirect(self.redirect(redirect, conditions)),
+            (None, Some(split)) => {
+                Action::Split(Arc::new(Split { shares: self.shares(split, pool_names), by }))
+            }
+            (None, None) => Action::Pool(pool.unwrap_or_default()),
+        }
+    }
+
+    fn shares(&mut self, split: &Spanned<Vec<raw::Share>>, pool_names: &Names<'_>) -> Vec<(usize, u32)> {
+        let mut shares: Vec<(usize, u32)> = Vec::new();
+        let before = self.count();
+        for raw::Share { pool: name, weight } in split.get_ref() {
+            let pool = self.resolve("pool", name, pool_names);
+            let weight = self.number("weight", weight, SHARES);
+            if shares.iter().any(|(other, _)| Some(*other) == pool) {
+                self.at(
+                    name,
+                    format!("pool {:?} is in this split already, allowed is each pool once", name.get_ref()),
+                );
+            }
+            shares.extend(pool.zip(weight));
+        }
+        if self.count() == before && shares.len() < 2 {
+            self.at(split, "a split has at least two pools; for one there is pool");
+        } else if self.count() == before && shares.iter().all(|(_, weight)| *weight == 0) {
+            self.at(split, "all weights are 0, at least one has to be greater");
+        }
+        shares
     }
 }

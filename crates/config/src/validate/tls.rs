@@ -171,7 +171,7 @@ impl Mistakes {
     pub(super) fn pools_over_tls(&mut self, file: &raw::File, pools: &[Option<Pool>]) {
         let mut reached: HashMap<&str, &str> = HashMap::new();
         for service in file.service.iter().filter(|service| service.tls.is_some()) {
-            for pool in service.route.iter().filter_map(|route| route.get_ref().pool.as_ref()) {
+            for pool in service.route.iter().flat_map(|route| route.get_ref().pools()) {
                 reached.entry(pool.get_ref()).or_insert(service.name.get_ref());
             }
         }
@@ -192,7 +192,7 @@ impl Mistakes {
         for service in &file.service {
             let ktls = service.tls.as_ref().and_then(|tls| tls.ktls.as_ref());
             let Some(place) = ktls.filter(|ktls| *ktls.get_ref()) else { continue };
-            let names = service.route.iter().filter_map(|route| route.get_ref().pool.as_ref());
+            let names = service.route.iter().flat_map(|route| route.get_ref().pools());
             if let Some(pool) = names.into_iter().find_map(|name| resumed(name.get_ref())) {
                 let what = format!(
                     "ktls with pool {:?}, which has resume \"{}\", allowed is false, or leave the line out",

@@ -1,7 +1,9 @@
 //! What is valid and yet cannot be meant: routes that take no request, pools that get none or answer none.
 
+use std::collections::HashSet;
+
 use crate::mistakes::Mistakes;
-use crate::{Action, Cluster, Service, raw};
+use crate::{Cluster, Service, raw};
 
 impl Mistakes {
     /// `cluster` is valid, and was made from `file`.
@@ -9,10 +11,10 @@ impl Mistakes {
         for (file, service) in file.service.iter().zip(&cluster.services) {
             self.unreachable_routes(file, service);
         }
-        let actions = cluster.services.iter().flat_map(|service| &service.routes).map(|route| &route.action);
-        let actions: Vec<&Action> = actions.collect();
+        let routes = cluster.services.iter().flat_map(|service| &service.routes);
+        let reached: HashSet<usize> = routes.flat_map(|route| route.action.pools()).collect();
         for (index, (file, pool)) in file.pool.iter().zip(&cluster.pools).enumerate() {
-            if !actions.contains(&&Action::Pool(index)) {
+            if !reached.contains(&index) {
                 self.warn(&file.name, format!("pool {:?} is in no route", pool.name));
             }
             let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);

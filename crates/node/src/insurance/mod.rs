@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{Backlog, listen};
-use switchback_config::{Action, Resume};
+use switchback_config::Resume;
 use switchback_http::framing::Framing;
 use switchback_http::{Progress, parse_head};
 use switchback_resume::{
@@ -133,8 +133,8 @@ impl Pools {
         let Ok(Progress::Complete(head)) = parse_head(request, &limits) else { return None };
         let routes = self.services.get(&flow.vip)?;
         let index = routes.place(&Request { head: &head, client: flow.client.ip() }).ok().flatten()?;
-        let Action::Pool(pool) = routes.action(index) else { return None };
-        self.insuring.get(*pool).filter(|pool| pool.how != Resume::Off)
+        let mut pools = routes.action(index).pools().filter_map(|pool| self.insuring.get(pool));
+        pools.find(|pool| pool.how != Resume::Off)
     }
 }
 

@@ -28,6 +28,7 @@ mod stats;
 mod tests;
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use common::{Common, Heard};
@@ -740,36 +741,54 @@ impl Dispatcher {
                 Verdict::Answer { reply: Reply::redirect(redirect, &head, flow.vip()), head: is_head }
             }
             Some((service, Choice::Pool(pool))) => {
-                let mut after = *entry;
-                let Some(group) = self.plan.group(pool, flow.vip()) else {
-                    return Verdict::Answer { reply: Reply::Status(404), head: is_head };
-                };
-                let key = self.plan.key(group, flow, &head);
-                let said = self.plan.read_session(group, flow, &head, now);
-                after.mark.session = said.for_node;
-                let side = self.side(group, pool, &head, &mut after);
-                let repeatable = head.is_repeatable();
-                let entered = after.enter(&head, data, &limits);
-                if asks_for_http(&head) && !self.plan.speaks_h2c(service, &head, client) {
-                    after.mode = Mode::AtNode(Stream::Requests);
-                }
-                match entered {
-                    Ok(read) => Verdict::To(Request {
-                        read: mark::saturated(read),
-                        group,
-                        side,
-                        key,
-                        service,
-                        last: !head.keep_alive,
-                        repeatable,
-                        after,
-                        session: said.session,
-                        wanted: None,
-                        cookies_ignored: said.ignored,
-                    }),
-                    Err(reject) => refuse(reject, is_head),
-                }
+                self.judge_for((service, pool), now, flow, (&head, data), entry)
             }
+            Some((service, Choice::Split(split))) => {
+                let split = Arc::clone(split);
+                let pool = self.plan.pool_of_split(&split, flow, &head, entry.mark.next, now);
+                self.judge_for((service, pool), now, flow, (&head, data), entry)
+            }
+        }
+    }
+
+    /// The decision on a request to a pool: its head, and the data that begins with it.
+    fn judge_for(
+        &mut self,
+        (service, pool): (usize, usize),
+        now: Duration,
+        flow: &sb_flow,
+        (head, data): (&Head<'_>, &[u8]),
+        entry: &Entry,
+    ) -> Verdict {
+        let is_head = head.method == "HEAD";
+        let mut after = *entry;
+        let Some(group) = self.plan.group(pool, flow.vip()) else {
+            return Verdict::Answer { reply: Reply::Status(404), head: is_head };
+        };
+        let key = self.plan.key(group, flow, head);
+        let said = self.plan.read_session(group, flow, head, now);
+        after.mark.session = said.for_node;
+        let side = self.side(group, pool, head, &mut after);
+        let repeatable = head.is_repeatable();
+        let entered = after.enter(head, data, &self.plan.http_limits());
+        if asks_for_http(head) && !self.plan.speaks_h2c(service, head, flow.client().ip()) {
+            after.mode = Mode::AtNode(Stream::Requests);
+        }
+        match entered {
+            Ok(read) => Verdict::To(Request {
+                read: mark::saturated(read),
+                group,
+                side,
+                key,
+                service,
+                last: !head.keep_alive,
+                repeatable,
+                after,
+                session: said.session,
+                wanted: None,
+                cookies_ignored: said.ignored,
+            }),
+            Err(reject) => Verdict::Answer { reply: Reply::Refused(reject), head: is_head },
         }
     }
 
@@ -795,7 +814,7 @@ impl Dispatcher {
             Err(reject) => return answer(Reply::Alert(reject)),
         };
         let unrecognized = answer(Reply::Alert(switchback_hello::Reject::Unrecognized));
-        let pool = self.plan.choose_hello(service, &hello, flow.client().ip());
+        let pool = self.plan.choose_hello(service, &hello, flow, entry.mark.next);
         let Some(group) = pool.and_then(|pool| self.plan.group(pool, flow.vip())) else {
             return unrecognized;
         };

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use switchback_config::{Cluster, Node};
 use switchback_http::{Head, Limits, path};
-use switchback_wire::keys::handoff_key;
-use switchback_wire::{NodeAddress, SB_EXPRESS_HEAD_MAX, sb_key};
+use switchback_wire::{NodeAddress, SB_EXPRESS_HEAD_MAX};
 
 use super::explanation::{Flow, Names, Place, SessionRead, Slow};
 use crate::automaton::{Automaton, Walked};
 use crate::dispatch::{Dispatcher, Moment};
 use crate::express::automata;
+use crate::key::secret_of;
 use crate::plan::{LocalMachine, NodeId, Plan};
 use switchback_flow::destination::{Next, Placement};
 use switchback_flow::entry::Entry;
@@ -34,7 +34,7 @@ impl Explainer {
     pub fn new(cluster: Cluster) -> Self {
         let addresses = cluster.nodes.iter().map(Node::handoff_address);
         let ids: HashMap<NodeAddress, NodeId> = addresses.zip((0..).map(NodeId)).collect();
-        let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
+        let key = secret_of(&cluster);
         let plan = Plan::new(&cluster, key, ids, LocalMachine::default(), Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));

@@ -1,16 +1,17 @@
 //! Explanations for TLS clients: of the ClientHello, which the switch reads, and of a request after it, which only the
 //! node can read.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all, why_not};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::explainer::{AT_FIRST, Explainer, node_index, read_as};
 use super::explanation::{Names, Refusal, first_line};
+use crate::key::{secret_of, share_of};
 use switchback_flow::answer::Reply;
 use switchback_flow::entry::Entry;
 use switchback_flow::request::Request;
@@ -143,7 +144,8 @@ impl Hello {
             let picked = explainer.pick(&request, entry);
             hello.session = explainer.tls_session(&request, &hello.said);
             if let Some((node, _)) = picked {
-                hello.outcome = explainer.welcome(&hello, flow.client().ip(), node_index(node));
+                let pool = explainer.dispatcher.plan().pool_of(request.group);
+                hello.outcome = explainer.welcome(&hello, flow.client().ip(), (pool, node_index(node)));
             }
         }
         Some(hello)
@@ -168,8 +170,7 @@ impl OverTls {
                 let tried = tried(routes, &request, spoken);
                 let outcome = match Routes::new(routes.clone()).find_over(&request, spoken) {
                     Ok(route) => {
-                        let action = route.map(|route| &route.action);
-                        Decrypted::by(action, cluster, &head, (flow.vip(), node))
+                        Decrypted::by(route.map(|route| &route.action), cluster, &head, (flow, node))
                     }
                     Err(reject) => Decrypted::Refused(Refusal::of_path(reject, text, &head, 0)),
                 };
@@ -194,33 +195,37 @@ impl Decrypted {
         action: Option<&Action>,
         cluster: &Cluster,
         head: &Head<'_>,
-        (vip, node): (SocketAddr, usize),
+        (flow, node): (&sb_flow, usize),
     ) -> Decrypted {
+        let has_node = |pool: &usize| cluster.pools[*pool].nodes.contains(&node);
         match action {
             None => Decrypted::Answered { status: 404, location: None },
             Some(Action::Redirect(redirect)) => {
-                let location = location(redirect, Scheme::Https, head, vip);
+                let location = location(redirect, Scheme::Https, head, flow.vip());
                 Decrypted::Answered { status: redirect.status, location: Some(location) }
             }
-            Some(Action::Pool(pool)) => {
-                let nodes = &cluster.pools[*pool].nodes;
-                match nodes.contains(&node) {
-                    true => Decrypted::Here(*pool),
-                    false => Decrypted::Elsewhere { pool: *pool, nodes: nodes.clone() },
+            Some(action @ (Action::Pool(_) | Action::Split(_))) => match action.pools().find(has_node) {
+                Some(pool) => Decrypted::Here(pool),
+                None => {
+                    let pool = match action {
+                        Action::Split(split) => share_of(split, &secret_of(cluster), flow, None, Seq(0)),
+                        _ => action.pools().next().expect("it has a pool"),
+                    };
+                    Decrypted::Elsewhere { pool, nodes: cluster.pools[pool].nodes.clone() }
                 }
-            }
+            },
         }
     }
 }
 
 impl Explainer {
     /// The result for a client that is handed to this node.
-    fn welcome(&self, hello: &Hello, client: IpAddr, node: usize) -> Greeting {
+    fn welcome(&self, hello: &Hello, client: IpAddr, (pool, node): (usize, usize)) -> Greeting {
         let service = &self.cluster.services[hello.service];
         let said = &hello.said;
         let routes = Routes::new(service.routes.clone());
         let found = routes.find_hello(said.server_name.as_deref(), &said.protocols, client);
-        let (route, pool) = found.expect("a client that a node gets has a route");
+        let route = found.expect("a client that a node gets has a route");
         Greeting::To { route, pool, node, spoken: spoken(service, said) }
     }
 
@@ -265,7 +270,9 @@ fn hello_routes(service: &Service, said: &ClientHello, client: IpAddr) -> Vec<He
                 None => format!("it wants no name, and {asked} is asked for"),
             })
         }
-        None if takes_all(route, host, client) && matches!(route.action, Action::Pool(_)) => HelloRoute::All,
+        None if takes_all(route, host, client) && !matches!(route.action, Action::Redirect(_)) => {
+            HelloRoute::All
+        }
         None => HelloRoute::Some,
     };
     service.routes.iter().map(of).collect()

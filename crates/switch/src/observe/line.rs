@@ -23,14 +23,13 @@ pub(super) struct LogEntry<'a> {
 impl<'a> LogEntry<'a> {
     pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
         let service = names.service_at(finished.flow.vip());
-        let client = finished.flow.client().ip();
         if let Some(service) = service.filter(|service| names.is_tls(*service)) {
             let text = finished.asked.as_ref().map_or(&[][..], |asked| &asked.head);
             let hello = match switchback_hello::read(text, names.limits().head_len) {
                 Ok(switchback_hello::Progress::Complete(hello)) => hello,
                 _ => ClientHello::default(),
             };
-            let taken = names.route_of_hello(service, &hello, client);
+            let taken = names.route_of_hello(service, &hello, finished);
             return LogEntry { finished, head: None, hello: Some(hello), service: Some(service), taken };
         }
         let head = finished.asked.as_ref().and_then(|asked| match parse_head(&asked.head, names.limits()) {
@@ -38,7 +37,7 @@ impl<'a> LogEntry<'a> {
             _ => None,
         });
         let taken =
-            service.zip(head.as_ref()).and_then(|(service, head)| names.route_of(service, head, client));
+            service.zip(head.as_ref()).and_then(|(service, head)| names.route_of(service, head, finished));
         LogEntry { finished, head, hello: None, service, taken }
     }
 

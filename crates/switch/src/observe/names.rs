@@ -1,13 +1,15 @@
 //! Names of services, pools and nodes in the current configuration.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use switchback_config::{Action, Cluster};
 use switchback_hello::ClientHello;
 use switchback_http::Head;
-use switchback_wire::NodeAddress;
+use switchback_wire::{NodeAddress, sb_key};
 
+use super::Finished;
+use crate::key::{secret_of, share_of};
 use crate::plan::NodeId;
 use switchback_routes::{Request, Routes};
 
@@ -18,6 +20,10 @@ pub struct Names {
     by_vip: foldhash::HashMap<SocketAddr, usize>,
     /// Name and policy of each pool.
     pools: Vec<(String, &'static str)>,
+    /// The nodes of each pool.
+    members: Vec<Vec<NodeId>>,
+    /// The secret by which switches share requests out.
+    secret: sb_key,
     nodes: foldhash::HashMap<NodeId, String>,
     limits: switchback_http::Limits,
 }
@@ -27,8 +33,6 @@ struct Service {
     name: String,
     tls: bool,
     routes: Routes,
-    /// Pool of each route; None for a redirect.
-    pools: Vec<Option<usize>>,
 }
 
 /// The route of a request.
@@ -51,26 +55,21 @@ impl Names {
             name: service.name.clone(),
             tls: service.tls.is_some(),
             routes: Routes::new(service.routes.clone()),
-            pools: service
-                .routes
-                .iter()
-                .map(|route| match route.action {
-                    Action::Pool(pool) => Some(pool),
-                    Action::Redirect(_) => None,
-                })
-                .collect(),
+        };
+        let id = |node: &switchback_config::Node| ids.get(&node.handoff_address()).copied();
+        let members = |pool: &switchback_config::Pool| {
+            pool.nodes.iter().filter_map(|&node| id(&cluster.nodes[node])).collect()
         };
         let vips = cluster.services.iter().enumerate();
-        let named = cluster
-            .nodes
-            .iter()
-            .filter_map(|node| Some((*ids.get(&node.handoff_address())?, node.name.clone())));
+        let named = cluster.nodes.iter().filter_map(|node| Some((id(node)?, node.name.clone())));
         Names {
             services: cluster.services.iter().map(service).collect(),
             by_vip: vips
                 .flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)))
                 .collect(),
             pools: cluster.pools.iter().map(|pool| (pool.name.clone(), pool.policy.name())).collect(),
+            members: cluster.pools.iter().map(members).collect(),
+            secret: secret_of(cluster),
             nodes: named.collect(),
             limits,
         }
@@ -92,10 +91,15 @@ impl Names {
     }
 
     /// The route of a request to the service.
-    pub(super) fn route_of(&self, service: usize, head: &Head<'_>, client: IpAddr) -> Option<RouteTaken> {
-        let service = &self.services[service];
-        let route = service.routes.place(&Request { head, client }).ok()??;
-        Some(RouteTaken { route: route + 1, pool: service.pools[route] })
+    pub(super) fn route_of(
+        &self,
+        service: usize,
+        head: &Head<'_>,
+        finished: &Finished,
+    ) -> Option<RouteTaken> {
+        let routes = &self.services[service].routes;
+        let route = routes.place(&Request { head, client: finished.flow.client().ip() }).ok()??;
+        Some(RouteTaken { route: route + 1, pool: self.pool_of(routes.action(route), Some(head), finished) })
     }
 
     /// Whether clients of the service speak TLS.
@@ -108,11 +112,30 @@ impl Names {
         &self,
         service: usize,
         hello: &ClientHello,
-        client: IpAddr,
+        finished: &Finished,
     ) -> Option<RouteTaken> {
         let routes = &self.services[service].routes;
-        let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, client)?;
-        Some(RouteTaken { route: route + 1, pool: Some(pool) })
+        let client = finished.flow.client().ip();
+        let route = routes.find_hello(hello.server_name.as_deref(), &hello.protocols, client)?;
+        Some(RouteTaken { route: route + 1, pool: self.pool_of(routes.action(route), None, finished) })
+    }
+
+    /// The pool of a request. Of a split it is the only one with the request's node, or else the one that a switch chooses.
+    fn pool_of(&self, action: &Action, head: Option<&Head<'_>>, finished: &Finished) -> Option<usize> {
+        let split = match action {
+            Action::Pool(pool) => return Some(*pool),
+            Action::Split(split) => split,
+            Action::Redirect(_) => return None,
+        };
+        let has_node = |pool: &usize| finished.node.is_some_and(|node| self.members[*pool].contains(&node));
+        let mut with_node = action.pools().filter(has_node);
+        match (with_node.next(), with_node.next()) {
+            (Some(only), None) => Some(only),
+            _ => {
+                let begins = finished.asked.as_ref()?.begins;
+                Some(share_of(split, &self.secret, &finished.flow, head, begins))
+            }
+        }
     }
 
     /// Name and policy of a pool.

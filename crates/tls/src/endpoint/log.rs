@@ -408,9 +408,10 @@ impl Record {
         let place = |head| service.routes.place_over(&Request { head, client }, self.spoken).ok()?;
         let route = head.as_ref().and_then(place);
         let pool = route.and_then(|route| match service.routes.action(route) {
-            Action::Pool(pool) => service.pool_names.get(*pool),
-            Action::Redirect(_) => None,
+            Action::Pool(pool) => Some(*pool),
+            action => service.pool_here(action),
         });
+        let pool = pool.and_then(|pool| service.pool_names.get(pool));
         let node = answer.node.as_ref();
         let is_handed_over = self.was_given || node != Some(&service.node);
         let since = |later: Option<Instant>| Some(later?.saturating_duration_since(answer.begun?));

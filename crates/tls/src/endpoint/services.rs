@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, TlsLimits};
+use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, Split, TlsLimits};
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::{Request, Routes};
+use switchback_wire::{address_bytes, sb_key};
 
 use super::counters::Counters;
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
@@ -58,6 +59,8 @@ pub struct ServiceConfig {
     pub client_address: ClientAddress,
     /// Routes, which name pools by their index.
     pub routes: Routes,
+    /// The secret by which requests are shared out to pools.
+    pub secret: sb_key,
     /// Nodes of each pool, by its index.
     pub pools: Vec<PoolNodes>,
     /// When this node hands connections over to others; None: never.
@@ -137,6 +140,9 @@ pub(crate) struct Service {
     pub(super) node: Arc<str>,
     pub(super) tls: ServerConfig,
     pub(super) routes: Routes,
+    secret: sb_key,
+    /// Requests that were shared out one by one.
+    shared_out: AtomicU64,
     pub(super) servers: Servers,
     pub(super) forwarder: Forwarder,
     pub(super) single: SingleNodes,
@@ -252,6 +258,8 @@ impl Service {
             name,
             tls,
             routes: config.routes,
+            secret: config.secret,
+            shared_out: AtomicU64::new(0),
             servers: Servers::new(config.server.clone()),
             forwarder: forwarder(config.server, Vec::new()),
             single,
@@ -269,14 +277,34 @@ impl Service {
             .map(|route| route.map(|route| &route.action))
         {
             Ok(Some(Action::Redirect(redirect))) => Way::Redirect(redirect),
-            Ok(Some(Action::Pool(pool))) => match self.pools.get(*pool) {
-                Some(PoolWay::Here(here)) => Way::Here(here),
-                Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others),
-                None => Way::Nowhere,
-            },
+            Ok(Some(Action::Pool(pool))) => self.way_to(*pool),
+            Ok(Some(action @ Action::Split(split))) => {
+                self.way_to(self.pool_here(action).unwrap_or_else(|| self.share(split, client)))
+            }
             Ok(None) => Way::Nowhere,
             Err(reject) => Way::Refused(reject),
         }
+    }
+
+    /// The first pool of the action that this node is in.
+    pub(super) fn pool_here(&self, action: &Action) -> Option<usize> {
+        action.pools().find(|pool| matches!(self.pools.get(*pool), Some(PoolWay::Here(_))))
+    }
+
+    fn way_to(&self, pool: usize) -> Way<'_> {
+        match self.pools.get(pool) {
+            Some(PoolWay::Here(here)) => Way::Here(here),
+            Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others),
+            None => Way::Nowhere,
+        }
+    }
+
+    /// The pool of a split for a client whose connection is at none of them.
+    fn share(&self, split: &Split, client: IpAddr) -> usize {
+        let client = address_bytes(client);
+        let common = split.by.is_some().then_some(&client[..]);
+        let number = self.shared_out.fetch_add(1, Ordering::Relaxed);
+        switchback_routes::share(split, &self.secret, common, &[&client, &number.to_be_bytes()])
     }
 }
 
