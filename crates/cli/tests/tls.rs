@@ -1,7 +1,11 @@
 //! Services over TLS: clients of all kinds, on nodes that end TLS themselves.
 
+#[path = "tls/authority.rs"]
+mod authority;
 #[path = "tls/certificates.rs"]
 mod certificates;
+#[path = "tls/client_certificates.rs"]
+mod client_certificates;
 #[path = "tls/clients.rs"]
 mod clients;
 mod common;

@@ -2,7 +2,7 @@
 
 use crate::error::{Diagnostic, Mistake};
 use crate::raw::{self, Spanned};
-use crate::{Certificate, Cluster, LogTarget, Service};
+use crate::{Certificate, ClientCertificates, Cluster, LogTarget, Service};
 
 /// A valid `cluster.toml`.
 #[derive(Clone, Debug)]
@@ -13,26 +13,39 @@ pub struct Checked {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// A finding in one of the files of a certificate.
+/// Files of a service with TLS that belong together.
+#[derive(Clone, Copy, Debug)]
+pub enum TlsFiles<'a> {
+    /// A certificate of the service.
+    Certificate(&'a Certificate),
+    /// What its clients' certificates are checked with.
+    ClientCertificates(&'a ClientCertificates),
+}
+
+/// A finding in one of these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
-    pub file: CertificateFile,
+    pub file: TlsFile,
     /// Whether the configuration is invalid because of it; otherwise it is a warning.
     pub is_mistake: bool,
     /// What was found.
     pub what: String,
 }
 
-/// The files of a [`Certificate`].
+/// One of [`TlsFiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateFile {
-    /// Its [`chain`](Certificate::chain).
+pub enum TlsFile {
+    /// [`Certificate::chain`]
     Chain,
-    /// Its [`key`](Certificate::key).
+    /// [`Certificate::key`]
     Key,
-    /// Its [`staple`](Certificate::staple).
+    /// [`Certificate::staple`]
     Staple,
+    /// [`ClientCertificates::ca`]
+    Ca,
+    /// [`ClientCertificates::crl`]
+    Crl,
 }
 
 /// What was found in other files, at the place where the file is named.
@@ -42,35 +55,45 @@ pub(crate) struct Found {
     pub(crate) warnings: Vec<Mistake>,
 }
 
+impl Found {
+    /// Adds findings, each at the place of its file's path.
+    fn add<'a>(&mut self, findings: Vec<Finding>, path: impl Fn(TlsFile) -> &'a Spanned<String>) {
+        for Finding { file, is_mistake, what } in findings {
+            let to = if is_mistake { &mut self.mistakes } else { &mut self.warnings };
+            to.push(Mistake { at: path(file).span().start, what });
+        }
+    }
+}
+
 /// Looks at the files of `cluster`, which was made from `raw`.
 pub(crate) fn look(
     raw: &raw::File,
     cluster: &Cluster,
-    certificate: &mut impl FnMut(&Cluster, &Service, &Certificate) -> Vec<Finding>,
+    findings: &mut impl FnMut(&Cluster, &Service, TlsFiles<'_>) -> Vec<Finding>,
 ) -> Found {
     let mut found = Found::default();
     for (raw, service) in raw.service.iter().zip(&cluster.services) {
         let (Some(raw), Some(tls)) = (&raw.tls, &service.tls) else { continue };
         for (raw, files) in raw.certificate.iter().zip(&tls.certificates) {
-            for Finding { file, is_mistake, what } in certificate(cluster, service, files) {
-                let to = if is_mistake { &mut found.mistakes } else { &mut found.warnings };
-                to.push(Mistake { at: place(raw, file), what });
-            }
+            let findings = findings(cluster, service, TlsFiles::Certificate(files));
+            found.add(findings, |file| match file {
+                TlsFile::Key => &raw.key,
+                TlsFile::Staple => raw.staple.as_ref().unwrap_or(&raw.chain),
+                _ => &raw.chain,
+            });
+        }
+        if let (Some(raw), Some(files)) = (&raw.client_certificates, &tls.client_certificates) {
+            let findings = findings(cluster, service, TlsFiles::ClientCertificates(files));
+            found.add(findings, |file| match file {
+                TlsFile::Crl => raw.crl.as_ref().unwrap_or(&raw.ca),
+                _ => &raw.ca,
+            });
         }
     }
     if let (Some(raw), Some(log)) = (&raw.access_log, &cluster.access_log) {
         found.warnings.extend(log_directory(&raw.path, &log.target));
     }
     found
-}
-
-fn place(certificate: &raw::Certificate, file: CertificateFile) -> usize {
-    let path = match file {
-        CertificateFile::Chain => &certificate.chain,
-        CertificateFile::Key => &certificate.key,
-        CertificateFile::Staple => certificate.staple.as_ref().unwrap_or(&certificate.chain),
-    };
-    path.span().start
 }
 
 fn log_directory(path: &Spanned<String>, target: &LogTarget) -> Option<Mistake> {

@@ -52,7 +52,7 @@ pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_
 pub use cluster::Cluster;
 pub use document::{read, resemblance};
 pub use error::{Diagnostic, Error, Severity, read_text};
-pub use files::{CertificateFile, Checked, Finding};
+pub use files::{Checked, Finding, TlsFile, TlsFiles};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
@@ -69,7 +69,10 @@ pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, Spl
 pub use service::{MAX_LISTEN, Service};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::PolicyKind;
-pub use tls::{Certificate, ClientAddress, HandOver, Model, Protocol, Server, TicketScope, Tls, TlsVersion};
+pub use tls::{
+    Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model, Protocol, Server,
+    TicketScope, Tls, TlsVersion,
+};
 
 /// Reads and checks the file at `path` and the key file that it names.
 ///
@@ -81,14 +84,14 @@ pub fn load(path: &Path) -> Result<Cluster, Error> {
 /// As [`load`] with `text` as the content of `file`, and looks at the other files as well, with warnings of what is valid
 /// and yet cannot be meant.
 ///
-/// `certificate` says what is to be found in the files of a certificate, whose paths are ready to be opened; a mistake
-/// makes the whole invalid.
+/// `findings` says what is to be found in files of a service with TLS, whose paths are ready to be opened; a mistake makes
+/// the whole invalid.
 pub fn check(
     text: &str,
     file: &Path,
-    mut certificate: impl FnMut(&Cluster, &Service, &Certificate) -> Vec<Finding>,
+    mut findings: impl FnMut(&Cluster, &Service, TlsFiles<'_>) -> Vec<Finding>,
 ) -> Result<Checked, Error> {
-    let look = |raw: &raw::File, cluster: &Cluster| files::look(raw, cluster, &mut certificate);
+    let look = |raw: &raw::File, cluster: &Cluster| files::look(raw, cluster, &mut findings);
     checked(text, file, look, key::read_keys)
 }
 

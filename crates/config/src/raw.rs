@@ -14,9 +14,9 @@ use crate::limits::{size, time};
 use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
 use crate::{
-    Adoption, Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES,
-    MAX_SWITCHES, Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS,
-    access_log, health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
+    Adoption, Balance, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS,
+    MAX_NODES, MAX_SWITCHES, Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion,
+    WEIGHTS, access_log, health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -497,9 +497,28 @@ pub(crate) struct Tls {
     /// out.
     #[schemars(transform = shape::absent("`true`, but with `hand_over = \"relay\"`, or a pool with `resume`, `false`"))]
     pub ktls: Option<Spanned<bool>>,
+    pub client_certificates: Option<ClientCertificates>,
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub certificate: Vec<Certificate>,
+}
+
+/// The certificates that clients show (mTLS). The server learns of a client's certificate by header fields, which it
+/// can believe: what clients send under these names is removed. Relative paths begin at the directory of `cluster.toml`. Only
+/// nodes read the files.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClientCertificates {
+    /// Whether a client has to have a certificate. A certificate that is not accepted ends the handshake in both modes.
+    #[schemars(transform = shape::one_of(ClientAuth::ALL.map(ClientAuth::name)))]
+    #[schemars(extend("default" = ClientAuth::default().name()))]
+    pub mode: Option<Spanned<String>>,
+    /// Path of the certification authorities that clients' certificates lead to, in PEM.
+    pub ca: Spanned<String>,
+    /// Path of certificate revocation lists, in PEM: one of each authority that has issued a certificate on the way from a
+    /// client to `ca`. A certificate whose issuer has none is refused.
+    #[schemars(transform = shape::absent("no certificate is revoked"))]
+    pub crl: Option<Spanned<String>>,
 }
 
 /// A certificate for the names in it; the first one is for all other names, too. Relative paths begin at the directory of

@@ -30,6 +30,8 @@ pub struct Tls {
     /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes
     /// read the files.
     pub certificates: Vec<Certificate>,
+    /// The certificates that clients show; None if they are not asked for any.
+    pub client_certificates: Option<ClientCertificates>,
     /// The address of each node's server.
     pub server: Server,
     /// The distribution of connections.
@@ -62,14 +64,20 @@ impl Tls {
                 *path = directory.join(&*path);
             }
         }
+        if let Some(ClientCertificates { ca, crl, .. }) = &mut self.client_certificates {
+            for path in std::iter::once(ca).chain(crl) {
+                *path = directory.join(&*path);
+            }
+        }
     }
 
     /// Each key of `[service.tls]` in words.
-    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 11] {
+    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 12] {
         // Nothing that a key can be begins with a parenthesis.
         let word = |of: fn(&Tls) -> String| tls.map_or("(none)".to_owned(), of);
         [
             ("tls.certificate", word(|tls| listed(&tls.certificates))),
+            ("tls.client_certificates", word(|tls| none_or(tls.client_certificates.as_ref()))),
             ("tls.server", word(|tls| tls.server.to_string())),
             ("tls.sessions", word(|tls| tls.model.to_string())),
             ("tls.hand_over", word(|tls| tls.hand_over.to_string())),
@@ -82,6 +90,10 @@ impl Tls {
             ("tls.ktls", word(|tls| tls.ktls.to_string())),
         ]
     }
+}
+
+fn none_or<T: ToString>(item: Option<&T>) -> String {
+    item.map_or("(none)".to_owned(), T::to_string)
 }
 
 fn listed<T: ToString>(items: &[T]) -> String {
@@ -109,6 +121,39 @@ impl fmt::Display for Certificate {
         }
         f.write_str(" }")
     }
+}
+
+/// The certificates that a service asks of its clients. Paths are as those of [`Certificate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// Whether a client without a certificate is served.
+    pub mode: ClientAuth,
+    /// The certification authorities that clients' certificates lead to, in PEM.
+    pub ca: PathBuf,
+    /// The certificate revocation lists of these authorities and of those between them and the clients, in PEM; None if
+    /// no certificate is revoked.
+    pub crl: Option<PathBuf>,
+}
+
+/// As in the file: `{ mode = "required", ca = "clients.pem" }`.
+impl fmt::Display for ClientCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{ mode = \"{}\", ca = {:?}", self.mode, self.ca)?;
+        if let Some(crl) = &self.crl {
+            write!(f, ", crl = {crl:?}")?;
+        }
+        f.write_str(" }")
+    }
+}
+
+/// Whether a client has to have a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// A handshake without a certificate fails.
+    #[default]
+    Required,
+    /// A client without a certificate is served, one whose certificate is refused is not.
+    Optional,
 }
 
 /// The address of a server on its node.
@@ -247,6 +292,7 @@ macro_rules! named {
 named! {
     Model: "round-robin" RoundRobin, "session" Session, "forwarding" Forwarding;
     HandOver: "direct" Direct, "relay" Relay;
+    ClientAuth: "required" Required, "optional" Optional;
     TicketScope: "node" Node, "cluster" Cluster;
     Protocol: "h2" Http2, "http/1.1" Http11;
     TlsVersion: "1.2" Tls12, "1.3" Tls13;

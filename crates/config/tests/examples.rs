@@ -13,9 +13,14 @@ use toml::Table;
 mod markdown;
 
 /// What stands before an example that begins within a table.
-const BEFORE: [(&str, &str); 2] = [
+const BEFORE: [(&str, &str); 3] = [
     ("[pool.", "[[pool]]\nname = \"web\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n"),
     ("[[service.route]]", "[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n"),
+    (
+        "[service.tls.",
+        "[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:443\"]\nroute = [{ redirect.scheme = \"http\" }]\n\
+         [service.tls]\nserver = \"[::1]:80\"\ncertificate = [{ chain = \"shop.pem\", key = \"shop.key\" }]\n",
+    ),
 ];
 
 /// What `[service.tls]` needs, and what allows all of its other keys; the first line is what the next ones are about.

@@ -8,14 +8,16 @@ mod fuzzing;
 mod plain;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Balance, Certificate, Check, Cluster, Delegate, Error, HandOver, HashKey, InsertedCookie, Model,
-    Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Route, SameSite, Server, Service, WEIGHTS,
+    Action, Balance, Certificate, Check, ClientCertificates, Cluster, Delegate, Error, HandOver, HashKey,
+    InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Route, SameSite, Server,
+    Service, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -144,6 +146,7 @@ tickets = "cluster"
 protocols = ["http/1.1", "h2"]
 min_version = "1.3"
 client_address = "proxy"
+client_certificates = { mode = "optional", ca = "clients.pem", crl = "/etc/tls/clients.crl" }
 busy_connections = 7
 busy_cpu = "90%"
 
@@ -244,6 +247,7 @@ const PIECES: &[&[u8]] = &[
     b"\nalpn = \"h2\"\n",
     b"\n[service.tls]\nserver = \"[::1]:80\"\n",
     b"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"a\"\n",
+    b"\nclient_certificates.ca = \"a\"\n",
     b"\nbusy_cpu = \"1%\"\n",
     b"\nktls = true\n",
     b"unix:/",
@@ -522,6 +526,11 @@ fn check_cookies(cluster: &Cluster, service: &Service) {
     }
 }
 
+/// The path is not empty, and a relative one begins at the directory of the file.
+fn is_joined(path: &Path) -> bool {
+    path.is_absolute() || path.starts_with("etc") && path.as_os_str() != "etc/"
+}
+
 /// A switch never has to read what comes over TLS, and nothing but loopback sees it in clear.
 fn check_tls(cluster: &Cluster, service: &Service) {
     let Some(tls) = &service.tls else {
@@ -529,10 +538,10 @@ fn check_tls(cluster: &Cluster, service: &Service) {
     };
     assert!(!tls.certificates.is_empty());
     for Certificate { chain, key, staple } in &tls.certificates {
-        let mut paths = [chain, key].into_iter().chain(staple);
-        assert!(
-            paths.all(|path| path.is_absolute() || path.starts_with("etc") && path.as_os_str() != "etc/")
-        );
+        assert!([chain, key].into_iter().chain(staple).all(|path| is_joined(path)));
+    }
+    if let Some(ClientCertificates { ca, crl, .. }) = &tls.client_certificates {
+        assert!(std::iter::once(ca).chain(crl).all(|path| is_joined(path)));
     }
     match &tls.server {
         Server::Tcp(address) => {

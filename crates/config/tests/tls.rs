@@ -7,8 +7,8 @@ use std::path::Path;
 
 use common::{GOOD, changed, good, lines, read};
 use switchback_config::{
-    Action, Certificate, ClientAddress, Cluster, HandOver, Model, Protocol, Redirect, Scheme, Server,
-    Service, TicketScope, Tls, TlsVersion, parse,
+    Action, Certificate, ClientAddress, ClientAuth, ClientCertificates, Cluster, HandOver, Model, Protocol,
+    Redirect, Scheme, Server, Service, TicketScope, Tls, TlsVersion, parse,
 };
 
 /// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
@@ -60,6 +60,7 @@ fn certificate(chain: &str, key: &str, staple: Option<&str>) -> Certificate {
 fn what_a_service_with_tls_means() {
     let usual = Tls {
         certificates: vec![certificate("etc/secret.pem", "etc/secret.key", None)],
+        client_certificates: None,
         server: Server::Tcp("127.0.0.1:8080".parse().unwrap()),
         model: Model::Session,
         hand_over: HandOver::Direct,
@@ -79,6 +80,7 @@ fn what_a_service_with_tls_means() {
     let all = keyed(
         "sessions = \"forwarding\"\nhand_over = \"relay\"\ntickets = \"cluster\"\nprotocols = [\"http/1.1\"]\nmin_version = \"1.3\"\n\
          client_address = \"none\"\nbusy_connections = 1000000\nbusy_cpu = \"100%\"\n\
+         client_certificates = { mode = \"optional\", ca = \"clients.pem\", crl = \"/etc/tls/clients.crl\" }\n\
          [[service.tls.certificate]]\nchain = \"/etc/tls/a.pem\"\nkey = \"../a.key\"\nstaple = \"a.ocsp\"",
     );
     assert_eq!(
@@ -88,6 +90,11 @@ fn what_a_service_with_tls_means() {
                 certificate("/etc/tls/a.pem", "etc/../a.key", Some("etc/a.ocsp")),
                 certificate("etc/secret.pem", "etc/secret.key", None),
             ],
+            client_certificates: Some(ClientCertificates {
+                mode: ClientAuth::Optional,
+                ca: "etc/clients.pem".into(),
+                crl: Some("/etc/tls/clients.crl".into()),
+            }),
             model: Model::Forwarding,
             hand_over: HandOver::Relay,
             tickets: TicketScope::Cluster,
@@ -120,6 +127,12 @@ fn every_value_that_has_a_name() {
     for version in TlsVersion::ALL {
         assert_eq!(tls(&keyed(&format!("min_version = \"{version}\""))).min_version, version);
     }
+    for mode in ClientAuth::ALL {
+        let lines = format!("[service.tls.client_certificates]\nmode = \"{mode}\"\nca = \"ca.pem\"");
+        assert_eq!(tls(&keyed(&lines)).client_certificates.unwrap().mode, mode);
+    }
+    let usual = tls(&keyed("client_certificates.ca = \"ca.pem\"")).client_certificates.unwrap();
+    assert_eq!((usual.mode, usual.crl), (ClientAuth::Required, None));
     for address in ClientAddress::ALL {
         assert_eq!(tls(&keyed(&format!("client_address = \"{address}\""))).client_address, address);
     }
@@ -246,6 +259,20 @@ const BAD: &[(&str, &str, &[&str])] = &[
             "45:12: bad busy_cpu \"80\", allowed are \"1%\" to \"100%\"",
             "46:13: unknown hand_over \"send\", allowed: direct, relay",
         ],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nclient_certificates = { mode = \"require\", ca = \"\", crl = \"\" }",
+        &[
+            "39:32: unknown mode \"require\", did you mean \"required\"?",
+            "39:48: empty ca, allowed is a path such as \"clients.pem\"",
+            "39:58: empty crl, allowed is a path such as \"clients.crl\"",
+        ],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nclient_certificates = { mode = \"optional\" }",
+        &["39:23: key \"ca\" is missing, a text in quotes is needed"],
     ),
     (
         SERVER,
@@ -460,7 +487,7 @@ fn changes_in_words() {
         SERVER,
         "server = \"unix:/run/app.sock\"\nsessions = \"forwarding\"\nhand_over = \"relay\"\n\
          tickets = \"cluster\"\nprotocols = [\"http/1.1\", \"h2\"]\nmin_version = \"1.3\"\nclient_address = \"forwarded\"\n\
-         busy_connections = 7\nbusy_cpu = \"8%\"",
+         busy_connections = 7\nbusy_cpu = \"8%\"\nclient_certificates = { ca = \"ca.pem\", crl = \"/ca.crl\" }",
     )
     .replace("key = \"secret.key\"", "key = \"b.key\"\nstaple = \"b\\\", key = \\\"c\"");
     assert_eq!(
@@ -468,6 +495,7 @@ fn changes_in_words() {
         said(&[
             "tls.certificate { chain = \"etc/secret.pem\", key = \"etc/secret.key\" } -> { chain = \"etc/secret.pem\", \
              key = \"etc/b.key\", staple = \"etc/b\\\", key = \\\"c\" }",
+            "tls.client_certificates (none) -> { mode = \"required\", ca = \"etc/ca.pem\", crl = \"/ca.crl\" }",
             "tls.server 127.0.0.1:8080 -> unix:/run/app.sock",
             "tls.sessions session -> forwarding",
             "tls.hand_over direct -> relay",

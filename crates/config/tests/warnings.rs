@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::changed;
-use switchback_config::{CertificateFile, Checked, Error, Finding, check, generate_key, write_key};
+use switchback_config::{Checked, Error, Finding, TlsFile, TlsFiles, check, generate_key, write_key};
 
 /// The result of `check` for a file with this text, in a directory of the test's own.
 fn checked(test: &str, text: &str, findings: &[Finding]) -> Result<Checked, Error> {
@@ -16,10 +16,18 @@ fn checked(test: &str, text: &str, findings: &[Finding]) -> Result<Checked, Erro
     fs::create_dir_all(&directory).unwrap();
     write_key(&directory.join("cluster.key"), &generate_key().unwrap()).unwrap();
     let file = directory.join("cluster.toml");
-    check(text, &file, |_, _, certificate| {
-        assert!(certificate.chain.starts_with(&directory), "{certificate:?}");
-        findings.to_vec()
+    check(text, &file, |_, _, files| {
+        let (path, is_of_these): (_, fn(TlsFile) -> bool) = match files {
+            TlsFiles::Certificate(files) => (&files.chain, |file| !is_of_clients(file)),
+            TlsFiles::ClientCertificates(files) => (&files.ca, is_of_clients),
+        };
+        assert!(path.starts_with(&directory), "{files:?}");
+        findings.iter().filter(|finding| is_of_these(finding.file)).cloned().collect()
     })
+}
+
+fn is_of_clients(file: TlsFile) -> bool {
+    matches!(file, TlsFile::Ca | TlsFile::Crl)
 }
 
 /// Its warnings, without the name of the file.
@@ -116,14 +124,14 @@ fn the_directory_of_the_access_log() {
 #[test]
 fn findings_in_certificates_stand_where_the_file_is_named() {
     let tls = "[service.tls]\nserver = \"127.0.0.1:8080\"\n[[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
-               staple = \"a.ocsp\"\n\n[[service.route]]\nhost";
+               staple = \"a.ocsp\"\n[service.tls.client_certificates]\nca = \"ca.pem\"\ncrl = \"ca.crl\"\n[[service.route]]\nhost";
     let text = changed("[[service.route]]\nhost", tls);
     let found = |file, is_mistake| Finding { file, is_mistake, what: "old".to_owned() };
-    let files = [CertificateFile::Chain, CertificateFile::Key, CertificateFile::Staple];
+    let files = [TlsFile::Chain, TlsFile::Key, TlsFile::Staple, TlsFile::Ca, TlsFile::Crl];
     let all = files.map(|file| found(file, false));
-    let expected = ["25:9: warning: old", "26:7: warning: old", "27:10: warning: old"];
+    let expected = ["25:9", "26:7", "27:10", "29:6", "30:7"].map(|place| format!("{place}: warning: old"));
     assert_eq!(warnings("certificates", &text, &all), expected);
-    let one = [found(CertificateFile::Chain, false), found(CertificateFile::Key, true)];
+    let one = [found(TlsFile::Chain, false), found(TlsFile::Key, true)];
     let error = checked("certificates", &text, &one).unwrap_err();
     assert!(
         matches!(error, Error::Invalid(_)) && error.to_string().ends_with("/cluster.toml:26:7: old"),

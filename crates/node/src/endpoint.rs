@@ -14,7 +14,7 @@ use switchback_status::node::TlsStatus;
 use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
-use switchback_tls::{Certificates, TicketKeys, Tickets};
+use switchback_tls::{Certificates, ClientCertificates, TicketKeys, Tickets};
 use switchback_wire::{keys, sb_key};
 
 use crate::insurance::{Insurance, Listeners};
@@ -197,9 +197,13 @@ fn service_config(
     tls: &Tls,
     ticket_keys: &Arc<TicketKeys>,
 ) -> Result<ServiceConfig> {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let certificates = Certificates::read(&tls.certificates, &provider)
-        .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let wrong = |error| Error::new(format!("service {}: {error}", service.name));
+    let certificates = Certificates::read(&tls.certificates, &provider).map_err(wrong)?;
+    let clients = tls.client_certificates.as_ref();
+    let clients = clients.map(|files| ClientCertificates::read(files, &provider).map(Arc::new));
+    let clients = clients.transpose().map_err(wrong)?;
+    let demands = clients.as_deref().map(ClientCertificates::digest);
     let cluster = &plan.cluster;
     let node = &cluster.nodes[plan.node_of(service).unwrap_or(plan.index)].name;
     let name_keys: Vec<_> = secrets(plan).iter().map(keys::ticket_name_key).collect();
@@ -210,7 +214,8 @@ fn service_config(
         node: node.clone(),
         listen: service.listen.clone(),
         certificates: Arc::new(certificates),
-        tickets: Tickets::new(Arc::clone(ticket_keys), names, &service.name, node, tls.tickets),
+        client_certificates: clients,
+        tickets: Tickets::new(Arc::clone(ticket_keys), names, &service.name, node, tls.tickets, demands),
         protocols: tls.protocols.iter().map(|protocol| protocol.name().as_bytes().to_vec()).collect(),
         versions: match tls.min_version {
             TlsVersion::Tls12 => rustls::ALL_VERSIONS,

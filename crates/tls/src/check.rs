@@ -1,4 +1,4 @@
-//! The files of certificates, before they are used: the same findings for `switchback check`, for the start of a daemon
+//! The files of services with TLS, before they are used: the same findings for `switchback check`, for the start of a daemon
 //! and for its reload, on every machine of a cluster.
 //!
 //! Only nodes read these files. On other machines they may be missing; if they are there, they have to be right.
@@ -7,15 +7,19 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rustls::pki_types::CertificateDer;
-use switchback_config::{Certificate, CertificateFile, Checked, Cluster, Error, Finding, Service};
+use switchback_config::{
+    Certificate, Checked, ClientCertificates, Cluster, Error, Finding, Service, TlsFile, TlsFiles,
+};
+use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-use crate::certificates;
+use crate::{CertificateError, certificates, client_certificates};
 
 /// A certificate ends soon if this much of its time is left, or less, and no more than a quarter: some are made for a week.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -41,8 +45,11 @@ pub fn certificate_warnings(cluster: &Cluster, here: &[IpAddr]) -> Vec<String> {
     let now = SystemTime::now();
     let ours = cluster.services.iter().filter(|service| are_read_at(here, cluster, service));
     let all = ours.flat_map(|service| {
-        let certificates = service.tls.iter().flat_map(|tls| &tls.certificates);
-        let findings = certificates.flat_map(|files| look(files, true, now));
+        let tls = service.tls.iter();
+        let certificates = tls.clone().flat_map(|tls| &tls.certificates).map(TlsFiles::Certificate);
+        let clients =
+            tls.filter_map(|tls| tls.client_certificates.as_ref()).map(TlsFiles::ClientCertificates);
+        let findings = certificates.chain(clients).flat_map(|files| look(files, true, now));
         findings.map(|finding| format!("service {}: {}", service.name, finding.what))
     });
     all.collect()
@@ -53,38 +60,78 @@ fn are_read_at(here: &[IpAddr], cluster: &Cluster, service: &Service) -> bool {
     cluster.nodes_of(service).any(|node| here.contains(&cluster.nodes[node].address))
 }
 
-/// Looks at the files of one certificate. `needed`: whether this machine reads them.
-fn look(files: &Certificate, needed: bool, now: SystemTime) -> Vec<Finding> {
-    let named = [
-        (CertificateFile::Chain, Some(&files.chain)),
-        (CertificateFile::Key, Some(&files.key)),
-        (CertificateFile::Staple, files.staple.as_ref()),
-    ];
+/// Looks at files that belong together. `needed`: whether this machine reads them.
+fn look(files: TlsFiles<'_>, needed: bool, now: SystemTime) -> Vec<Finding> {
+    let named = match files {
+        TlsFiles::Certificate(files) => vec![
+            (TlsFile::Chain, Some(&files.chain)),
+            (TlsFile::Key, Some(&files.key)),
+            (TlsFile::Staple, files.staple.as_ref()),
+        ],
+        TlsFiles::ClientCertificates(files) => {
+            vec![(TlsFile::Ca, Some(&files.ca)), (TlsFile::Crl, files.crl.as_ref())]
+        }
+    };
     let named = named.into_iter().filter_map(|(file, path)| Some((file, path?)));
     let unread: Vec<Finding> =
         named.clone().filter_map(|(file, path)| unreadable(file, path, needed)).collect();
     if !unread.is_empty() {
         return unread;
     }
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let finding = |file, is_mistake, what| vec![Finding { file, is_mistake, what }];
-    match certificates::read(files, &provider) {
+    let warned = match files {
+        TlsFiles::Certificate(files) => look_at_certificate(files, now),
+        TlsFiles::ClientCertificates(files) => look_at_clients(files, now),
+    };
+    match warned {
+        Ok(warnings) => {
+            let warnings = warnings.into_iter();
+            warnings.map(|(file, what)| Finding { file, is_mistake: false, what }).collect()
+        }
         Err(error) => {
             let file = named.clone().find(|(_, path)| **path == error.file);
-            let file = file.map_or(CertificateFile::Chain, |(file, _)| file);
-            finding(file, true, error.to_string())
+            let file = file.or(named.clone().next()).map(|(file, _)| file);
+            file.map(|file| Finding { file, is_mistake: true, what: error.to_string() }).into_iter().collect()
         }
-        Ok(certified) => match certified.cert.first().and_then(|first| warning(first, now)) {
-            Some(what) => {
-                let what = format!("{}: the certificate {what}", files.chain.display());
-                finding(CertificateFile::Chain, false, what)
-            }
-            None => Vec::new(),
-        },
     }
 }
 
-fn unreadable(file: CertificateFile, path: &Path, needed: bool) -> Option<Finding> {
+/// Reads the files of a certificate, and returns what can hardly be meant.
+fn look_at_certificate(
+    files: &Certificate,
+    now: SystemTime,
+) -> Result<Vec<(TlsFile, String)>, CertificateError> {
+    let certified = certificates::read(files, &rustls::crypto::aws_lc_rs::default_provider())?;
+    let what = certified.cert.first().and_then(|first| warning(first, now));
+    let what = what.map(|what| format!("{}: the certificate {what}", files.chain.display()));
+    Ok(what.into_iter().map(|what| (TlsFile::Chain, what)).collect())
+}
+
+/// As [`look_at_certificate`], with what clients' certificates are checked with.
+fn look_at_clients(
+    files: &ClientCertificates,
+    now: SystemTime,
+) -> Result<Vec<(TlsFile, String)>, CertificateError> {
+    client_certificates::ClientCertificates::read(
+        files,
+        &Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+    )?;
+    let Some(file) = &files.crl else { return Ok(Vec::new()) };
+    let lists = client_certificates::lists(file)?;
+    let warned = lists.iter().enumerate().filter_map(|(index, list)| {
+        let next = CertificateList::from_der(list).ok()?.tbs_cert_list.next_update?;
+        let next = UNIX_EPOCH + next.to_unix_duration();
+        let what = format!(
+            "{}: list {} was to be replaced by {}, and may lack what has been revoked since",
+            file.display(),
+            index + 1,
+            day(next)?
+        );
+        (next < now).then_some((TlsFile::Crl, what))
+    });
+    Ok(warned.collect())
+}
+
+fn unreadable(file: TlsFile, path: &Path, needed: bool) -> Option<Finding> {
     let error = File::open(path).err()?;
     let what = match error.kind() {
         ErrorKind::PermissionDenied => format!("{}: not checked: {error}", path.display()),
@@ -100,9 +147,6 @@ fn warning(certificate: &CertificateDer<'_>, now: SystemTime) -> Option<String> 
     let validity = x509_cert::Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
     let begin = UNIX_EPOCH + validity.not_before.to_unix_duration();
     let end = UNIX_EPOCH + validity.not_after.to_unix_duration();
-    let day = |time: SystemTime| {
-        Timestamp::try_from(time).map(|time| time.to_zoned(TimeZone::UTC).date().to_string()).ok()
-    };
     if now < begin {
         return Some(format!("begins on {}, clients refuse it until then", day(begin)?));
     }
@@ -118,12 +162,20 @@ fn warning(certificate: &CertificateDer<'_>, now: SystemTime) -> Option<String> 
     Some(format!("ends on {}, in {days}", day(end)?))
 }
 
+fn day(time: SystemTime) -> Option<String> {
+    Timestamp::try_from(time).map(|time| time.to_zoned(TimeZone::UTC).date().to_string()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod,
+        KeyPair, KeyUsagePurpose, SerialNumber,
+    };
     use std::fs;
     use std::path::PathBuf;
+    use switchback_config::ClientAuth;
 
     /// Made by openssl x509 -req without extensions.
     const VERSION_1: &str = "\
@@ -164,10 +216,25 @@ bWQO+tB6ssZCflxa
             (chain, key, staple): (&str, &str, Option<&str>),
             needed: bool,
             (month, day): (u8, u8),
-        ) -> Vec<(CertificateFile, bool, String)> {
+        ) -> Vec<(TlsFile, bool, String)> {
             let path = |name: &str| self.0.join(name);
             let files = Certificate { chain: path(chain), key: path(key), staple: staple.map(path) };
-            let found = look(&files, needed, rcgen::date_time_ymd(2026, month, day).into());
+            self.short(look(
+                TlsFiles::Certificate(&files),
+                needed,
+                rcgen::date_time_ymd(2026, month, day).into(),
+            ))
+        }
+
+        /// What is found in files for clients on 2026-06-01.
+        fn look_for_clients(&self, ca: &str, crl: Option<&str>) -> Vec<(TlsFile, bool, String)> {
+            let path = |name: &str| self.0.join(name);
+            let files = ClientCertificates { mode: ClientAuth::Required, ca: path(ca), crl: crl.map(path) };
+            let now = rcgen::date_time_ymd(2026, 6, 1).into();
+            self.short(look(TlsFiles::ClientCertificates(&files), true, now))
+        }
+
+        fn short(&self, found: Vec<Finding>) -> Vec<(TlsFile, bool, String)> {
             let short = |what: String| what.replace(&format!("{}/", self.0.display()), "");
             found
                 .into_iter()
@@ -193,20 +260,14 @@ bWQO+tB6ssZCflxa
             (("good.pem", "good.key", None), None),
             (
                 ("good.pem", "other.key", None),
-                Some((CertificateFile::Key, "other.key: not the key of the certificate in good.pem")),
+                Some((TlsFile::Key, "other.key: not the key of the certificate in good.pem")),
             ),
             (
                 ("v1.pem", "good.key", None),
-                Some((
-                    CertificateFile::Chain,
-                    "v1.pem: the certificate is of version 1, allowed is version 3",
-                )),
+                Some((TlsFile::Chain, "v1.pem: the certificate is of version 1, allowed is version 3")),
             ),
-            (
-                ("text.pem", "good.key", None),
-                Some((CertificateFile::Chain, "text.pem: no certificate in it")),
-            ),
-            (("good.pem", "text.pem", None), Some((CertificateFile::Key, "text.pem: no private key in PEM"))),
+            (("text.pem", "good.key", None), Some((TlsFile::Chain, "text.pem: no certificate in it"))),
+            (("good.pem", "text.pem", None), Some((TlsFile::Key, "text.pem: no private key in PEM"))),
         ];
         for needed in [true, false] {
             for (names, expected) in &rows {
@@ -221,16 +282,85 @@ bWQO+tB6ssZCflxa
     }
 
     #[test]
+    fn authorities_and_revocation_lists_of_clients() {
+        let files = Files::new("clients");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        fs::write(files.0.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let list = |next_update| {
+            let list = CertificateRevocationListParams {
+                this_update: rcgen::date_time_ymd(2026, 1, 1),
+                next_update,
+                crl_number: SerialNumber::from(1),
+                issuing_distribution_point: None,
+                revoked_certs: Vec::new(),
+                key_identifier_method: KeyIdMethod::Sha256,
+            };
+            list.signed_by(&Issuer::from_params(&params, &key)).unwrap().pem().unwrap()
+        };
+        let (good, old) = (list(rcgen::date_time_ymd(2026, 7, 1)), list(rcgen::date_time_ymd(2026, 5, 1)));
+        let broken = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
+        for (name, text) in [
+            ("good.crl", &*good),
+            ("both.crl", &format!("{good}{old}")),
+            ("broken.crl", broken),
+            ("text.crl", "a list"),
+        ] {
+            fs::write(files.0.join(name), text).unwrap();
+        }
+        let broken = broken.replace("X509 CRL", "CERTIFICATE");
+        fs::write(files.0.join("broken.pem"), broken).unwrap();
+        let rows = [
+            ("ca.pem", None, None),
+            ("ca.pem", Some("good.crl"), None),
+            ("good.crl", None, Some((TlsFile::Ca, true, "good.crl: no certificate in PEM in it"))),
+            ("broken.pem", None, Some((TlsFile::Ca, true, "broken.pem: certificate 1 cannot be used: "))),
+            (
+                "ca.pem",
+                Some("text.crl"),
+                Some((TlsFile::Crl, true, "text.crl: no certificate revocation list in PEM")),
+            ),
+            ("ca.pem", Some("broken.crl"), Some((TlsFile::Crl, true, "broken.crl: "))),
+            ("ca.pem", Some("none.crl"), Some((TlsFile::Crl, true, "none.crl: No such file"))),
+            (
+                "ca.pem",
+                Some("both.crl"),
+                Some((
+                    TlsFile::Crl,
+                    false,
+                    "both.crl: list 2 was to be replaced by 2026-05-01, and may lack",
+                )),
+            ),
+        ];
+        for (ca, crl, expected) in rows {
+            let found = files.look_for_clients(ca, crl);
+            let found: Vec<_> =
+                found.iter().map(|(file, is_mistake, what)| (*file, *is_mistake, &**what)).collect();
+            match expected {
+                None => assert_eq!(found, [], "{ca} {crl:?}"),
+                Some((file, is_mistake, what)) => {
+                    assert!(
+                        matches!(found[..], [(f, m, w)] if (f, m) == (file, is_mistake) && w.starts_with(what)),
+                        "{ca} {crl:?}: {found:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn missing_files_are_mistakes_where_they_are_read() {
         let files = Files::new("missing");
         files.write("good", (1, 1), (12, 31));
         let names = ("none.pem", "good.key", Some("none.ocsp"));
         let (read, elsewhere) = (files.look(names, true, (2, 1)), files.look(names, false, (2, 1)));
-        let kinds = |found: &[(CertificateFile, bool, String)]| {
+        let kinds = |found: &[(TlsFile, bool, String)]| {
             found.iter().map(|(file, is_mistake, _)| (*file, *is_mistake)).collect::<Vec<_>>()
         };
-        assert_eq!(kinds(&read), [(CertificateFile::Chain, true), (CertificateFile::Staple, true)]);
-        assert_eq!(kinds(&elsewhere), [(CertificateFile::Chain, false), (CertificateFile::Staple, false)]);
+        assert_eq!(kinds(&read), [(TlsFile::Chain, true), (TlsFile::Staple, true)]);
+        assert_eq!(kinds(&elsewhere), [(TlsFile::Chain, false), (TlsFile::Staple, false)]);
         assert!(elsewhere[0].2.starts_with("none.pem: not on this machine, nodes need it"), "{elsewhere:?}");
     }
 
@@ -251,8 +381,8 @@ bWQO+tB6ssZCflxa
         for (name, day, expected) in rows {
             let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
             let found = files.look((&chain, &key, None), true, day);
-            let expected = expected
-                .map(|what| (CertificateFile::Chain, false, format!("{chain}: the certificate {what}")));
+            let expected =
+                expected.map(|what| (TlsFile::Chain, false, format!("{chain}: the certificate {what}")));
             assert_eq!(found, Vec::from_iter(expected), "{name} on {day:?}");
         }
     }

@@ -8,8 +8,11 @@
 //!
 //! Keys and data are overwritten when they are not needed any more, and no `Debug` shows them.
 
+mod admission;
 mod certificates;
 mod check;
+mod client_certificate;
+mod client_certificates;
 pub mod endpoint;
 mod error;
 mod keys;
@@ -25,6 +28,8 @@ use std::fmt;
 
 pub use certificates::{CertificateError, Certificates};
 pub use check::{certificate_warnings, check, check_text};
+pub use client_certificate::ClientCertificate;
+pub use client_certificates::ClientCertificates;
 pub use error::Error;
 pub use keys::Cipher;
 pub use moved::{Lent, Moved};

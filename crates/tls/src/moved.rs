@@ -1,5 +1,7 @@
 //! A connection on its way to another node.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -8,7 +10,7 @@ use crate::record_layer::Version;
 use crate::records::Records;
 use crate::sealer::Sealer;
 use crate::session::{Facts, Session, State};
-use crate::{Error, MovedError};
+use crate::{ClientCertificate, Error, MovedError};
 
 /// The state of a connection for another node: keys, record numbers, and data that has been read and not
 /// used. It is as secret as the connection, and is sent encrypted only.
@@ -25,6 +27,8 @@ pub struct Moved {
     protocol: Option<Vec<u8>>,
     server_name: Option<String>,
     resumed: bool,
+    /// The client's certificate, in DER.
+    client: Option<Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
@@ -69,7 +73,7 @@ impl Session {
     pub fn copy(&self) -> Option<Moved> {
         let State::Open(records) = &self.state else { return None };
         let write = records.write.as_ref().filter(|write| !write.by_kernel)?;
-        let Facts { protocol, server_name, resumed } = self.facts.clone();
+        let Facts { protocol, server_name, resumed, client } = self.facts.clone();
         Some(Moved {
             version: records.version as u8,
             read: MovedHalf::of(&records.read),
@@ -82,6 +86,7 @@ impl Session {
             protocol,
             server_name,
             resumed,
+            client: client.map(|client| client.der().to_vec()),
         })
     }
 
@@ -93,13 +98,15 @@ impl Session {
         records.write_closed = moved.write_closed;
         records.message = std::mem::take(&mut *moved.message);
         let (protocol, server_name) = (moved.protocol.take(), moved.server_name.take());
+        let client = moved.client.take().map(|der| ClientCertificate::new(&der).map(Arc::new));
+        let client = client.transpose().map_err(|_| MovedError)?;
         Ok(Session {
             state: State::Open(Box::new(records)),
             incoming: std::mem::take(&mut moved.incoming),
             outgoing: Vec::new(),
             data: std::mem::take(&mut *moved.data),
             read: 0,
-            facts: Facts { protocol, server_name, resumed: moved.resumed },
+            facts: Facts { protocol, server_name, resumed: moved.resumed, client },
         })
     }
 }

@@ -10,15 +10,17 @@ use rustls::{HandshakeKind, KeyLog, ProtocolVersion, ServerConfig};
 use switchback_hello::{ClientHello, Progress};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::Error;
 use crate::keys::Half;
 use crate::record_layer::Version;
 use crate::records::{Opened, Records};
+use crate::{ClientCertificate, Error};
 
 /// Bytes of opened data above which no record is opened until some is taken.
 const UNREAD_MAX: usize = 64 << 10;
 /// Most bytes that a client may send before its handshake is over.
 const HANDSHAKE_MAX: usize = 64 << 10;
+/// Alert `handshake_failure` (RFC 5246 section 7.2.2).
+const HANDSHAKE_FAILURE: u8 = 40;
 
 /// A connection.
 pub struct Session {
@@ -48,6 +50,8 @@ pub struct Facts {
     pub server_name: Option<String>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
+    /// The client's certificate, in a resumed session the one with which that began; None if the client has not shown any.
+    pub client: Option<Arc<ClientCertificate>>,
 }
 
 pub(crate) struct Handshake {
@@ -167,10 +171,15 @@ impl Session {
             return Err(Error::Internal);
         };
         let Handshake { connection, secrets, .. } = *handshake;
+        let client = connection.peer_certificates().and_then(<[_]>::first);
+        // The verifier could read it.
+        let client =
+            client.map(|der| ClientCertificate::new(der)).transpose().map_err(|_| Error::Internal)?;
         self.facts = Facts {
             protocol: connection.alpn_protocol().map(<[u8]>::to_vec),
             server_name: self.facts.server_name.take(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            client: client.map(Arc::new),
         };
         let version = match connection.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => Version::Tls12,
@@ -367,6 +376,13 @@ impl Handshake {
             incoming.drain(..discard);
             if let Err(error) = result {
                 self.drain_alerts(outgoing);
+                if let Error::Handshake(rustls::Error::NoCertificatesPresented) = error
+                    && self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+                    && let Some(alert) = outgoing.last_mut()
+                {
+                    // rustls sends certificate_required, which TLS 1.2 does not have. Nothing is encrypted yet.
+                    *alert = HANDSHAKE_FAILURE;
+                }
                 return Err(error);
             }
             match step {

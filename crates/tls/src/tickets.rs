@@ -2,7 +2,8 @@
 //! are valid.
 //!
 //! A ticket is sealed under a key that is made of a random one ([`TicketKeys`]), the service, and, where only
-//! the node itself is to resume its sessions, the node. It begins with the name of the random key.
+//! the node itself is to resume its sessions, the node; and of what a service demands of clients' certificates, so that a
+//! session goes on only under the demands that its client has met. It begins with the name of the random key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct Tickets {
     service: String,
     node: String,
     scope: TicketScope,
+    /// [`ClientCertificates::digest`](crate::ClientCertificates::digest), if the service asks for certificates.
+    demands: Option<[u8; 32]>,
 }
 
 /// Without keys.
@@ -39,15 +42,16 @@ impl fmt::Debug for Tickets {
 }
 
 impl Tickets {
-    /// Tickets of a service at the node with this name.
+    /// Tickets of a service at the node with this name. `demands` stand for what it demands of clients' certificates.
     pub fn new(
         keys: Arc<TicketKeys>,
         names: Names,
         service: &str,
         node: &str,
         scope: TicketScope,
+        demands: Option<[u8; 32]>,
     ) -> Arc<Self> {
-        Arc::new(Tickets { keys, names, service: service.to_owned(), node: node.to_owned(), scope })
+        Arc::new(Tickets { keys, names, service: service.to_owned(), node: node.to_owned(), scope, demands })
     }
 
     fn key(&self, secret: &[u8; 32]) -> Option<LessSafeKey> {
@@ -60,8 +64,13 @@ impl Tickets {
         let node: &[u8] = if self.scope == TicketScope::Node { self.node.as_bytes() } else { b"" };
         // Names are unambiguous one behind the other if the length of the first is known.
         let service_len = (self.service.len() as u64).to_be_bytes();
-        let parts: [&[u8]; 5] =
-            [b"switchback ticket v2", &[self.scope as u8], &service_len, self.service.as_bytes(), node];
+        // The byte behind the label tells the two apart: a scope is no blank.
+        let (label, demands): (&[u8], &[u8]) = match &self.demands {
+            None => (b"switchback ticket v2", b""),
+            Some(demands) => (b"switchback ticket v2 of client certificates", demands),
+        };
+        let parts: [&[u8]; 6] =
+            [label, &[self.scope as u8], demands, &service_len, self.service.as_bytes(), node];
         let mut key = Zeroizing::new([0; 32]);
         Prk::new_less_safe(HKDF_SHA256, secret).expand(&parts, Length).ok()?.fill(&mut key[..]).ok()?;
         Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key[..]).ok()?))
@@ -118,7 +127,24 @@ mod tests {
 
     fn tickets(keys: &Arc<TicketKeys>, service: &str, node: &str, scope: TicketScope) -> Arc<Tickets> {
         let names = Names::new(&[ticket_name_key(&CLUSTER)], ["a", "b"]);
-        Tickets::new(Arc::clone(keys), names, service, node, scope)
+        Tickets::new(Arc::clone(keys), names, service, node, scope, None)
+    }
+
+    #[test]
+    fn a_ticket_opens_under_the_demands_that_its_client_has_met() {
+        let keys = keys();
+        let tickets = |demands| {
+            let names = Names::new(&[ticket_name_key(&CLUSTER)], ["a"]);
+            Tickets::new(Arc::clone(&keys), names, "shop", "a", TicketScope::Cluster, demands)
+        };
+        let all = [None, Some([1; 32]), Some([2; 32])];
+        for made_under in all {
+            let ticket = tickets(made_under).encrypt(b"session").unwrap();
+            for demands in all {
+                let expected = (demands == made_under).then(|| b"session".to_vec());
+                assert_eq!(tickets(demands).decrypt(&ticket), expected, "{made_under:?}, {demands:?}");
+            }
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::mistakes::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
-    Admin, Balance, Certificate, ClientAddress, HandOver, HashKey, Model, PersistenceMode, Pool, Protocol,
-    Resume, Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
+    Admin, Balance, Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, HashKey, Model,
+    PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
 };
 
 impl Mistakes {
@@ -23,6 +23,8 @@ impl Mistakes {
             self.at(service, what);
         }
         let certificates = file.certificate.iter().map(|certificate| self.certificate(certificate)).collect();
+        let client_certificates =
+            file.client_certificates.as_ref().map(|file| self.client_certificates(file));
         let server = self.take(&file.server, Server::parse(file.server.get_ref()));
         let protocols = file.protocols.as_ref().and_then(|protocols| self.protocols(protocols));
         let busy_cpu = file.busy_cpu.as_ref();
@@ -32,6 +34,7 @@ impl Mistakes {
         let hand_over = self.choice("hand_over", &file.hand_over, HandOver::ALL, HandOver::name);
         Tls {
             certificates,
+            client_certificates,
             server: server.unwrap_or(Server::Unix(PathBuf::new())),
             model,
             hand_over,
@@ -74,6 +77,19 @@ impl Mistakes {
         }
         let path = |text: &Spanned<String>| PathBuf::from(text.get_ref());
         Certificate { chain: path(&file.chain), key: path(&file.key), staple: file.staple.as_ref().map(path) }
+    }
+
+    fn client_certificates(&mut self, file: &raw::ClientCertificates) -> ClientCertificates {
+        self.path("ca", &file.ca, "clients.pem");
+        if let Some(crl) = &file.crl {
+            self.path("crl", crl, "clients.crl");
+        }
+        let path = |text: &Spanned<String>| PathBuf::from(text.get_ref());
+        ClientCertificates {
+            mode: self.choice("mode", &file.mode, ClientAuth::ALL, ClientAuth::name),
+            ca: path(&file.ca),
+            crl: file.crl.as_ref().map(path),
+        }
     }
 
     /// None with a mistake in it.

@@ -69,6 +69,11 @@ impl Framing {
         self.0.state & SKIP != 0
     }
 
+    /// Whether the next byte begins a line of the trailer section.
+    pub fn is_at_trailer(&self) -> bool {
+        self.0.state == TRAILER
+    }
+
     /// Passes over data, up to `available` bytes, and returns how many; 0 outside of data.
     pub fn skip(&mut self, available: u64) -> u64 {
         if !self.is_in_data() {

@@ -15,11 +15,12 @@ use tokio::time::timeout;
 use super::client::{Client, StreamError};
 use super::counters::Counter;
 use super::flow::Addresses;
-use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
+use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, proxy_header, response_head};
 use super::idle::Stream;
 use super::log::Answer;
 use super::server::{ServerAddress, Servers};
 use super::services::Service;
+use super::trailers::Trailers;
 
 /// Bytes held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;
@@ -65,10 +66,10 @@ pub(super) struct ServerRequest {
 
 impl ServerRequest {
     /// A request with this head, which `bytes` begin with.
-    pub(super) fn new(bytes: &[u8], head: &Head<'_>, service: &Service, flow: Addresses) -> Self {
+    pub(super) fn new(bytes: &[u8], head: &Head<'_>, service: &Service, client: Requester<'_>) -> Self {
         ServerRequest {
-            text: forwarded(bytes, head, service.client_address, flow.0, flow.1),
-            flow,
+            text: forwarded(bytes, head, service.told, client),
+            flow: client.flow,
             body: RequestBody(Some(head.body.framing(&service.limits.http))),
             to_head: (head.method == "HEAD", head.version),
             keep_alive: head.keep_alive,
@@ -79,7 +80,7 @@ impl ServerRequest {
 
 /// The end of a request's body in the client's data.
 #[derive(Clone, Copy)]
-pub(super) struct RequestBody(Option<Framing>);
+pub(super) struct RequestBody(pub(super) Option<Framing>);
 
 impl RequestBody {
     /// Length of the part of `data` that belongs to the body; an error if that is malformed.
@@ -153,7 +154,7 @@ pub(super) async fn exchange(
         match result {
             Ok(Some(response)) => {
                 if response.keep_alive {
-                    match service.client_address {
+                    match service.told.address {
                         ClientAddress::Proxy => *kept = Some(stream),
                         _ => servers.put_back(stream),
                     }
@@ -176,7 +177,7 @@ pub(super) async fn connect(
     (client, vip): Addresses,
 ) -> io::Result<Box<dyn Stream>> {
     let mut stream = server.connect().await?;
-    if service.client_address == ClientAddress::Proxy {
+    if service.told.address == ClientAddress::Proxy {
         stream.write_all(&proxy_header(client, vip)).await?;
     }
     Ok(stream)
@@ -191,7 +192,7 @@ async fn server_for(
     is_again: bool,
 ) -> Result<(Box<dyn Stream>, bool), Failure> {
     let failed = |_| Failure::Server { begun: false, status: 502 };
-    if service.client_address != ClientAddress::Proxy && !is_again {
+    if service.told.address != ClientAddress::Proxy && !is_again {
         return servers.take().await.map_err(failed);
     }
     if let Some(stream) = kept.take().filter(|_| !is_again) {
@@ -215,6 +216,8 @@ struct Exchange<'a, C> {
     client: &'a mut C,
     server: Box<dyn Stream>,
     request: RequestBody,
+    trailers: Trailers,
+    told: Told,
     to_head: (bool, Version),
     /// Bytes for the server, of which `written` have been sent.
     to_server: Vec<u8>,
@@ -275,6 +278,8 @@ impl<'a, C: Client> Exchange<'a, C> {
             client,
             server,
             request: asked.body,
+            trailers: Trailers::default(),
+            told: service.told,
             to_head: asked.to_head,
             to_server: asked.text.clone(),
             written: 0,
@@ -310,8 +315,8 @@ impl<'a, C: Client> Exchange<'a, C> {
         if data.is_empty() || self.to_server.len() - self.written >= UNREAD_MAX {
             return Ok(false);
         }
-        let Ok(len) = self.request.next(data) else { return Err(self.failed(400)) };
-        self.to_server.extend_from_slice(&data[..len]);
+        let passed = self.trailers.pass(&mut self.request, data, self.told, &mut self.to_server);
+        let Ok(len) = passed else { return Err(self.failed(400)) };
         self.client.consume(len)?;
         Ok(len > 0)
     }

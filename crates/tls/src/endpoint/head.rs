@@ -6,6 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use switchback_config::ClientAddress;
 use switchback_http::{Head, Version};
 
+use super::flow::Addresses;
+use crate::ClientCertificate;
+
 /// Fields about the client's address, in lower case, which are removed from clients' requests: the server
 /// believes them.
 const SAID_OF_CLIENTS: [&str; 6] = [
@@ -24,65 +27,83 @@ fn is_same_variable(name: &str, said: &str) -> bool {
     name.len() == said.len() && name.bytes().zip(said.bytes()).all(|(a, b)| spelled(a) == b)
 }
 
-/// Fields about the client, as the configuration wants them.
-pub(super) trait SayWho {
-    /// Whether a field of a client with this name is left out.
-    fn replaces(self, name: &str) -> bool;
-    /// The fields that replace them.
-    fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)>;
+/// What the server is told of clients.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) address: ClientAddress,
+    /// Whether clients are asked for certificates.
+    pub(super) certificates: bool,
 }
 
-impl SayWho for ClientAddress {
-    fn replaces(self, name: &str) -> bool {
-        let ours = matches!(self, ClientAddress::XForwarded | ClientAddress::Forwarded);
-        ours && SAID_OF_CLIENTS.iter().any(|said| is_same_variable(name, said))
+/// The client of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Requester<'a> {
+    /// Addresses of the client and the VIP.
+    pub(super) flow: Addresses,
+    pub(super) certificate: Option<&'a ClientCertificate>,
+}
+
+impl Told {
+    /// Whether a field of a client with this name is left out.
+    pub(super) fn replaces(self, name: &str) -> bool {
+        let addresses = match self.address {
+            ClientAddress::XForwarded | ClientAddress::Forwarded => &SAID_OF_CLIENTS[..],
+            ClientAddress::Proxy | ClientAddress::Nothing => &[],
+        };
+        let certificates = if self.certificates { &ClientCertificate::RESERVED[..] } else { &[] };
+        addresses.iter().chain(certificates).any(|said| is_same_variable(name, said))
     }
 
-    fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)> {
-        match self {
+    /// As [`replaces`](Self::replaces), with the field's line.
+    pub(super) fn replaces_line(self, line: &[u8]) -> bool {
+        let name = line.split(|byte| *byte == b':').next().and_then(|name| std::str::from_utf8(name).ok());
+        name.is_some_and(|name| self.replaces(name))
+    }
+
+    /// The fields that replace them, in a request for this host.
+    pub(super) fn fields(self, client: Requester<'_>, host: &str) -> Vec<(&'static str, String)> {
+        let (address, vip) = client.flow;
+        let mut fields = match self.address {
             ClientAddress::XForwarded => vec![
-                ("X-Forwarded-For", client.ip().to_string()),
+                ("X-Forwarded-For", address.ip().to_string()),
                 ("X-Forwarded-Host", host.to_owned()),
                 ("X-Forwarded-Port", vip.port().to_string()),
                 ("X-Forwarded-Proto", "https".to_owned()),
             ],
             ClientAddress::Forwarded => {
                 // RFC 7239 sections 4 and 6: what is no token is quoted.
-                let node = match client.ip() {
+                let node = match address.ip() {
                     IpAddr::V4(address) => format!("{address}"),
                     IpAddr::V6(address) => format!("\"[{address}]\""),
                 };
                 vec![("Forwarded", format!("for={node};host=\"{host}\";proto=https"))]
             }
             ClientAddress::Proxy | ClientAddress::Nothing => Vec::new(),
-        }
+        };
+        let certificate = client.certificate.filter(|_| self.certificates);
+        let told = certificate.into_iter().flat_map(ClientCertificate::fields);
+        fields.extend(told.map(|(name, value)| (name, value.to_owned())));
+        fields
     }
 }
 
 /// The head as the server gets it: as the client sent it, but for the fields about the client.
-pub(super) fn forwarded(
-    bytes: &[u8],
-    head: &Head<'_>,
-    said: ClientAddress,
-    client: SocketAddr,
-    vip: SocketAddr,
-) -> Vec<u8> {
+pub(super) fn forwarded(bytes: &[u8], head: &Head<'_>, told: Told, client: Requester<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.len + 160);
     let is_plain = head.version == Version::Http11 && !head.tunnel;
     let head_bytes = &bytes[head.start..head.len];
     let mut lines = head_bytes.split_inclusive(|byte| *byte == b'\n');
     out.extend_from_slice(lines.next().unwrap_or_default());
     for line in lines {
-        let name = line.split(|byte| *byte == b':').next().and_then(|name| std::str::from_utf8(name).ok());
         if line.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             break;
         }
-        let is_ours = name.is_some_and(|name| said.replaces(name)) || is_plain && ends_connection(line);
-        if !is_ours {
+        let is_left_out = told.replaces_line(line) || is_plain && ends_connection(line);
+        if !is_left_out {
             out.extend_from_slice(line);
         }
     }
-    for (name, value) in said.fields(client, vip, head.host.unwrap_or_default()) {
+    for (name, value) in told.fields(client, head.host.unwrap_or_default()) {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
     out.extend_from_slice(b"\r\n");
@@ -247,8 +268,9 @@ mod tests {
 
     fn forwarded_as(said: ClientAddress, client: &str, text: &str) -> String {
         let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
-        let out = forwarded(text.as_bytes(), &head, said, client.parse().unwrap(), VIP.parse().unwrap());
-        String::from_utf8(out).unwrap()
+        let client = Requester { flow: (client.parse().unwrap(), VIP.parse().unwrap()), certificate: None };
+        let told = Told { address: said, certificates: false };
+        String::from_utf8(forwarded(text.as_bytes(), &head, told, client)).unwrap()
     }
 
     #[test]
@@ -301,6 +323,38 @@ mod tests {
             assert!(!forwarded.contains("1.2.3.4") && forwarded.contains("X_Other: b\r\n"), "{forwarded}");
             assert_eq!(forwarded_as(ClientAddress::Nothing, CLIENT, &text), text, "nothing is set there");
         }
+    }
+
+    #[test]
+    fn the_server_learns_of_the_certificate() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let der = rcgen::CertificateParams::default().self_signed(&key).unwrap().der().to_vec();
+        let certificate = ClientCertificate::new(&der).unwrap();
+        let plain = "GET / HTTP/1.1\r\nHost: a\r\nX_Other: b\r\n";
+        let lies: String = [
+            "Client-Cert: :AA==:",
+            "client_cert: :AA==:",
+            "Client-Cert-Chain: :AA==:",
+            "X-Client-Cert-Subject: CN=eve",
+            "X_CLIENT_CERT_SUBJECT: CN=eve",
+            "x-client_cert-Fingerprint: 00",
+        ]
+        .map(|line| format!("{line}\r\n"))
+        .concat();
+        let text = format!("{plain}{lies}\r\n");
+        let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
+        let flow = (CLIENT.parse().unwrap(), VIP.parse().unwrap());
+        let forwarded = |certificates, certificate| {
+            let told = Told { address: ClientAddress::Nothing, certificates };
+            String::from_utf8(forwarded(text.as_bytes(), &head, told, Requester { flow, certificate }))
+                .unwrap()
+        };
+        let fields: String =
+            certificate.fields().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        assert_eq!(fields.lines().count(), 3);
+        assert_eq!(forwarded(true, Some(&certificate)), format!("{plain}{fields}\r\n"));
+        assert_eq!(forwarded(true, None), format!("{plain}\r\n"), "the client has shown none");
+        assert_eq!(forwarded(false, None), text, "nothing is set there");
     }
 
     #[test]

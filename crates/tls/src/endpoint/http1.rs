@@ -13,7 +13,7 @@ use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
 use super::exchange::{Failure, ServerRequest, exchange};
-use super::head::{error_response, redirection};
+use super::head::{Requester, error_response, redirection};
 use super::idle::Stream;
 use super::insured::Asked;
 use super::log::{Answer, Connection, Entry};
@@ -300,7 +300,9 @@ impl Received<'_> {
 
     /// The request, as the server gets it.
     fn asked(&self, client: &TlsStream, service: &Service) -> ServerRequest {
-        ServerRequest::new(self.bytes, self.head, service, (client.client, client.vip))
+        let flow = (client.client, client.vip);
+        let certificate = client.session.facts().client.as_deref();
+        ServerRequest::new(self.bytes, self.head, service, Requester { flow, certificate })
     }
 }
 

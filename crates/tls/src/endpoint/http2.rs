@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -25,12 +25,13 @@ use super::budgets::{Stream, Streams};
 use super::client::StreamError;
 use super::flow::Addresses;
 use super::forwarding::{Forwarder, OtherNode, forwarder};
-use super::head::{SayWho, proxy_header};
+use super::head::{Requester, Told, proxy_header};
 use super::log::{Connection as Lines, Entry};
 use super::peers::Peer;
 use super::services::{Elsewhere, Service, Way};
 use super::shared::Shared;
 use super::stream::TlsStream;
+use crate::ClientCertificate;
 
 /// Bytes of a stream's response that wait for the client.
 const SEND_BUFFER: usize = 16 << 10;
@@ -132,14 +133,16 @@ pub(super) async fn serve(
         .initial_stream_window_size(window)
         .max_concurrent_streams(limits.streams_per_connection);
     let lines = Lines::new(&client, &service, &shared.log);
+    let certificate = client.session.facts().client.clone();
     // What a connection to the server begins with names one client, so no other one may use it.
-    let greeting = (service.client_address == ClientAddress::Proxy).then(|| proxy_header(flow.0, flow.1));
+    let greeting = (service.told.address == ClientAddress::Proxy).then(|| proxy_header(flow.0, flow.1));
     let own = match &greeting {
         Some(greeting) => forwarder(service.servers.address().clone(), greeting.clone()),
         None => service.forwarder.clone(),
     };
     let requests = AtomicUsize::new(0);
-    let conversation = Arc::new(Conversation { service, shared, flow, lines, greeting, own, requests });
+    let conversation =
+        Arc::new(Conversation { service, shared, flow, certificate, lines, greeting, own, requests });
     let asked = Arc::clone(&conversation);
     let answer = service_fn(move |request| {
         let conversation = Arc::clone(&asked);
@@ -160,6 +163,8 @@ struct Conversation {
     service: Arc<Service>,
     shared: Arc<Shared>,
     flow: Addresses,
+    /// The client's certificate, if it has shown one.
+    certificate: Option<Arc<ClientCertificate>>,
     /// For the access log.
     lines: Lines,
     /// What connections to servers begin with, if that names the client.
@@ -186,7 +191,8 @@ impl Conversation {
         };
         counters.requests.add(1);
         let is_head = request.method() == Method::HEAD;
-        let response = match prepare(request, &self.service, &self.shared, self.flow, &mut entry) {
+        let client = Requester { flow: self.flow, certificate: self.certificate.as_deref() };
+        let response = match prepare(request, &self.service, &self.shared, client, &mut entry) {
             Ok((request, target)) => self.forward(request, target, &mut entry).await,
             Err(instead) => Err(instead),
         };
@@ -253,7 +259,7 @@ fn prepare<'a>(
     request: Request<Incoming>,
     service: &'a Service,
     shared: &Shared,
-    flow: Addresses,
+    client: Requester<'_>,
     entry: &mut Entry,
 ) -> Result<(Request<Incoming>, Target<'a>), Instead> {
     let (mut parts, body) = request.into_parts();
@@ -273,13 +279,13 @@ fn prepare<'a>(
     }
     let text = as_text(&parts, &path);
     entry.has_head(&text);
-    let (fields, target) = target(&text, service, shared, flow)?;
+    let (fields, target) = target(&text, service, shared, client)?;
     // The connector goes to one place whatever the authority is, but connections are kept by it.
     let uri = Uri::builder().scheme("http").authority("server").path_and_query(path).build();
     parts.uri = uri.map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
     parts.version = Version::HTTP_11;
     let replaced: Vec<HeaderName> =
-        parts.headers.keys().filter(|name| service.client_address.replaces(name.as_str())).cloned().collect();
+        parts.headers.keys().filter(|name| service.told.replaces(name.as_str())).cloned().collect();
     replaced.iter().for_each(|name| drop(parts.headers.remove(name)));
     for (name, value) in fields {
         let value = HeaderValue::from_str(&value).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
@@ -288,6 +294,7 @@ fn prepare<'a>(
             .insert(HeaderName::from_bytes(name.as_bytes()).expect("names of ours are names"), value);
     }
     join_cookies(&mut parts.headers);
+    keep_trailers(&mut parts.headers, service.told);
     Ok((Request::from_parts(parts, body), target))
 }
 
@@ -298,7 +305,7 @@ fn target<'a>(
     text: &[u8],
     service: &'a Service,
     shared: &Shared,
-    (client, vip): Addresses,
+    client: Requester<'_>,
 ) -> Result<(Fields, Target<'a>), Instead> {
     let head = match parse_head(text, &service.limits.http) {
         Ok(Progress::Complete(head)) => head,
@@ -312,17 +319,17 @@ fn target<'a>(
         },
         Way::Elsewhere(others) => Target::Pool(others),
         Way::Redirect(redirect) => {
-            let location = location(redirect, Scheme::Https, &head, vip);
+            let location = location(redirect, Scheme::Https, &head, client.flow.1);
             return Err(Instead::Redirect(redirect.status, location));
         }
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
         Way::Refused(reject) => return Err(refused(reject)),
     };
     if !matches!(target, Target::Own { .. }) {
-        debug!("service {}: a request of {client} is forwarded", service.name);
+        debug!("service {}: a request of {} is forwarded", service.name, client.flow.0);
         service.counters.forwarded.add(1);
     }
-    Ok((service.client_address.fields(client, vip, head.host.unwrap_or_default()), target))
+    Ok((service.told.fields(client, head.host.unwrap_or_default()), target))
 }
 
 fn refused(reject: Reject) -> Instead {
@@ -351,6 +358,20 @@ fn join_cookies(headers: &mut HeaderMap) {
         && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
     {
         headers.insert(http::header::COOKIE, joined);
+    }
+}
+
+/// Removes the names of fields that only this endpoint may set from `Trailer`: hyper sends no others of a trailer section
+/// than those that it lists.
+fn keep_trailers(headers: &mut HeaderMap, told: Told) {
+    let listed: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
+    headers.remove(TRAILER);
+    let names = listed.iter().filter_map(|names| names.to_str().ok()).flat_map(|names| names.split(','));
+    let kept: Vec<&str> = names.map(str::trim).filter(|name| !told.replaces(name)).collect();
+    if !kept.is_empty()
+        && let Ok(kept) = HeaderValue::from_str(&kept.join(", "))
+    {
+        headers.insert(TRAILER, kept);
     }
 }
 

@@ -77,6 +77,8 @@ pub(super) struct RelayedRequest {
     pub(super) vip: SocketAddr,
     /// The head as the client sent it.
     pub(super) head: Vec<u8>,
+    /// The client's certificate, in DER.
+    pub(super) certificate: Option<Vec<u8>>,
     pub(super) lent: Lent,
 }
 

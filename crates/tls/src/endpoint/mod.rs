@@ -12,6 +12,7 @@ mod counters;
 mod exchange;
 mod flow;
 mod forwarding;
+mod handshakes;
 mod head;
 mod http1;
 mod http2;
@@ -34,6 +35,7 @@ mod sharing;
 mod strangers;
 mod stream;
 mod tasks;
+mod trailers;
 mod transit;
 mod unacknowledged;
 

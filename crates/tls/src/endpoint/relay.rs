@@ -29,7 +29,7 @@ use zeroize::Zeroize;
 
 use super::client::{Client, StreamError, UNSENT_MAX};
 use super::exchange::{Failure, RequestBody, ServerRequest, Steps, exchange};
-use super::head::ResponseHead;
+use super::head::{Requester, ResponseHead};
 use super::idle::Stream;
 use super::log::Answer;
 use super::messages::{ANSWER, MESSAGE_MAX, Opening, RelayedRequest, Reply, hear, say};
@@ -37,7 +37,7 @@ use super::peers::Peer;
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
-use crate::{Lent, Sealer};
+use crate::{ClientCertificate, Lent, Sealer};
 
 /// Kind of a message: body of the request, or records of the response.
 const DATA: u8 = 0;
@@ -188,6 +188,7 @@ async fn lend(
         client: client.client,
         vip: client.vip,
         head: head.to_vec(),
+        certificate: client.session.facts().client.as_ref().map(|certificate| certificate.der().to_vec()),
         lent: client.session.lend().map_err(StreamError::Tls)?,
     });
     let reply = timeout(ANSWER, ask(&mut channel, &opening)).await;
@@ -311,8 +312,9 @@ pub(super) async fn answer(
     let service = shared.service(&request.service);
     let limits = service.as_ref().map(|service| service.limits.http);
     let head = limits.map(|limits| parse_head(&request.head, &limits));
-    let (Some(service), Some(Ok(Progress::Complete(head))), Ok(sealer)) =
-        (&service, head, request.lent.open())
+    let certificate = request.certificate.as_deref().map(ClientCertificate::new).transpose();
+    let (Some(service), Some(Ok(Progress::Complete(head))), Ok(sealer), Ok(certificate)) =
+        (&service, head, request.lent.open(), certificate)
     else {
         say(&mut channel, &Reply::Refused).await?;
         return Ok(channel);
@@ -320,7 +322,8 @@ pub(super) async fn answer(
     say(&mut channel, &Reply::Expected).await?;
     service.counters.requests_taken.add(1);
     let _working = shared.loads.work();
-    let asked = ServerRequest::new(&request.head, &head, service, (request.client, request.vip));
+    let from = Requester { flow: (request.client, request.vip), certificate: certificate.as_ref() };
+    let asked = ServerRequest::new(&request.head, &head, service, from);
     let mut client = Distant {
         channel: Channel::new(channel),
         sealer,

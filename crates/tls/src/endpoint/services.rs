@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustls::server::ResolvesServerCert;
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::SupportedProtocolVersion;
 use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, Split, TlsLimits};
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
@@ -20,11 +19,13 @@ use switchback_wire::{address_bytes, sb_key};
 
 use super::counters::Counters;
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
+use super::handshakes::Handshakes;
+use super::head::Told;
 use super::insurer::Insurer;
 use super::kernel::KernelTls;
 use super::peers::{Peer, Peers};
 use super::server::{ServerAddress, Servers};
-use crate::{Certificates, Tickets};
+use crate::{Certificates, ClientCertificates, Tickets};
 
 /// Sizes of requests, and the time they may take.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,8 @@ pub struct ServiceConfig {
     pub listen: Vec<SocketAddr>,
     /// Certificates, by the names that clients ask for.
     pub certificates: Arc<Certificates>,
+    /// What is demanded of clients' certificates; None if they are not asked for any.
+    pub client_certificates: Option<Arc<ClientCertificates>>,
     /// Seals sessions.
     pub tickets: Arc<Tickets>,
     /// ALPN protocols, the preferred first.
@@ -138,7 +141,7 @@ pub(crate) struct Service {
     pub(super) name: Arc<str>,
     /// The name of this node.
     pub(super) node: Arc<str>,
-    pub(super) tls: ServerConfig,
+    pub(super) handshakes: Handshakes,
     pub(super) routes: Routes,
     secret: sb_key,
     /// Requests that were shared out one by one.
@@ -156,7 +159,7 @@ pub(crate) struct Service {
     pub(super) kernel: KernelTls,
     /// Present if responses are insured, those of so many bytes.
     pub(super) insurer: Option<(Arc<dyn Insurer>, u64)>,
-    pub(super) client_address: ClientAddress,
+    pub(super) told: Told,
     pub(super) limits: RequestLimits,
     pub(super) counters: Arc<Counters>,
 }
@@ -227,18 +230,13 @@ impl Service {
         (peers, insurer): (&Arc<Peers>, &Arc<dyn Insurer>),
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(config.versions)?
-            .with_no_client_auth()
-            .with_cert_resolver(config.certificates as Arc<dyn ResolvesServerCert>);
-        tls.alpn_protocols = config.protocols;
-        tls.ticketer = config.tickets;
-        // One ticket for each connection is enough, and a client that opens several at once may use it for all of them.
-        tls.send_tls13_tickets = 1;
-        // Sessions without a ticket would stay with this process.
-        tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        tls.enable_secret_extraction = true;
+        let handshakes = Handshakes::new(
+            config.certificates,
+            config.protocols,
+            config.versions,
+            config.tickets,
+            config.client_certificates,
+        )?;
         let way = |nodes: PoolNodes| match nodes.here {
             true => PoolWay::Here(Here { others: nodes.others, resume: nodes.resume }),
             false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
@@ -256,14 +254,14 @@ impl Service {
             kernel: if config.ktls && !resumes { kernel } else { KernelTls::None },
             insurer: resumes.then(|| (Arc::clone(insurer), config.resume_after)),
             name,
-            tls,
             routes: config.routes,
             secret: config.secret,
             shared_out: AtomicU64::new(0),
             servers: Servers::new(config.server.clone()),
             forwarder: forwarder(config.server, Vec::new()),
             single,
-            client_address: config.client_address,
+            told: Told { address: config.client_address, certificates: handshakes.has_client_certificates() },
+            handshakes,
             limits: config.limits,
             counters,
         })

@@ -74,7 +74,7 @@ struct Unsealed {
 impl TlsStream {
     /// A connection whose handshake is still to be done.
     pub(super) fn new(socket: TcpStream, flow: Addresses, service: &Service) -> Result<Self, StreamError> {
-        let session = Session::new(&service.tls)?;
+        let session = Session::new(&*service.handshakes.config().map_err(Error::Handshake)?)?;
         Ok(TlsStream::with(socket, flow, session, service))
     }
 
