@@ -39,6 +39,7 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
 
 fn hello(cluster: &Cluster, hello: &Hello) -> Value {
     let service = &cluster.services[hello.service];
+    let demanded = service.tls.as_ref().and_then(|tls| tls.client_certificates.as_ref());
     let routes = std::iter::zip(&hello.routes, &service.routes).enumerate().map(|(index, (what, route))| {
         let (takes, why_not) = match what {
             HelloRoute::No(why_not) => ("none", Some(why_not)),
@@ -78,6 +79,7 @@ fn hello(cluster: &Cluster, hello: &Hello) -> Value {
         "protocols": offered(hello),
         "tickets": hello.said.tickets.len(),
         "session": session,
+        "client_certificates": demanded.map(|demanded| demanded.mode.name()),
         "routes": routes.collect::<Vec<_>>(),
         "outcome": outcome,
         outcome: details,

@@ -1,6 +1,6 @@
 //! Explanations of TLS connections, as text.
 
-use switchback_config::{Action, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
+use switchback_config::{Action, ClientAuth, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
 use switchback_switch::explain::{Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls};
 
 use super::words::{AT_FIRST, Lines, in_pool, node_of, offered, policy, printable_start};
@@ -101,6 +101,15 @@ fn given(
         None => "nothing in common: the node answers with the alert no_application_protocol".to_owned(),
     };
     lines.add("speaks", speaks);
+    let demanded =
+        cluster.services[hello.service].tls.as_ref().and_then(|tls| tls.client_certificates.as_ref());
+    if let Some(demanded) = demanded {
+        let without = match demanded.mode {
+            ClientAuth::Required => "without one the handshake fails",
+            ClientAuth::Optional => "it may have none",
+        };
+        lines.add("client", format!("is asked for its certificate: {without}"));
+    }
 }
 
 fn session(cluster: &Cluster, hello: &Hello) -> String {

@@ -178,6 +178,19 @@ fn a_busy_node_hands_over() {
 }
 
 #[test]
+fn a_client_is_asked_for_its_certificate() {
+    for (mode, what) in [("required", "without one the handshake fails"), ("optional", "it may have none")] {
+        let lines = format!("client_certificates = {{ mode = {mode:?}, ca = \"not-there.pem\" }}");
+        let directory = directory("client-certificates", &lines);
+        let output = explain(&directory, &["https://shop.example.com/"]);
+        assert_lines(&stdout(&output), &[&format!("client    is asked for its certificate: {what}")], mode);
+        let output = explain(&directory, &["--json", "https://shop.example.com/"]);
+        let value: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+        assert_eq!(value["connections"][0]["hello"]["client_certificates"], mode);
+    }
+}
+
+#[test]
 fn json_says_the_same_of_tls() {
     let directory = directory("https-json", "");
     let said = |arguments: &[&str]| -> Value {
@@ -199,6 +212,7 @@ fn json_says_the_same_of_tls() {
         (&hello["routes"][0]["takes"], &hello["routes"][1]["takes"]),
         (&"none".into(), &"some".into())
     );
+    assert_eq!(hello["client_certificates"], Value::Null);
     assert_eq!((&hello["session"]["names"], &hello["tickets"]), (&"nothing".into(), &0.into()));
     let request = &connection["over_tls"];
     assert_eq!(request["forwarded"], json!({"pool": "img", "nodes": ["n1"]}));
