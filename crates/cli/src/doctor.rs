@@ -78,9 +78,9 @@ impl Doctor {
     }
 }
 
-/// Ports of the services with TLS, at which agents listen.
+/// Ports at which agents listen, because they end TLS there.
 fn tls_ports(cluster: &Cluster) -> Vec<u16> {
-    let services = cluster.services.iter().filter(|service| service.tls.is_some());
+    let services = cluster.services.iter().filter(|service| service.tls.terminated().is_some());
     services.flat_map(|service| &service.listen).map(SocketAddr::port).collect()
 }
 

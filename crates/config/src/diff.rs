@@ -1,6 +1,6 @@
 //! Changes between two clusters in words, for the log of a reload.
 
-use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Tls};
+use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Tls, TlsMode};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
@@ -48,7 +48,13 @@ impl Cluster {
                     service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
                 };
                 changed(name, "listen", listen(old_service), listen(new_service), lines);
-                let tls = |service: &Service| Tls::in_words(service.tls.as_ref());
+                let passthrough = |service: &Service| match service.tls {
+                    TlsMode::Off => "(none)".to_owned(),
+                    TlsMode::Terminate(_) => false.to_string(),
+                    TlsMode::Passthrough => true.to_string(),
+                };
+                changed(name, "tls.passthrough", passthrough(old_service), passthrough(new_service), lines);
+                let tls = |service: &Service| Tls::in_words(service.tls.terminated());
                 all_changed(name, tls(old_service), tls(new_service), lines);
                 routes(name, &self.routes_in_words(old_service), &new.routes_in_words(new_service), lines);
             },

@@ -73,7 +73,7 @@ pub(crate) fn look(
 ) -> Found {
     let mut found = Found::default();
     for (raw, service) in raw.service.iter().zip(&cluster.services) {
-        let (Some(raw), Some(tls)) = (&raw.tls, &service.tls) else { continue };
+        let (Some(raw), Some(tls)) = (&raw.tls, service.tls.terminated()) else { continue };
         for (raw, files) in raw.certificate.iter().zip(&tls.certificates) {
             let findings = findings(cluster, service, TlsFiles::Certificate(files));
             found.add(findings, |file| match file {

@@ -71,7 +71,7 @@ pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::PolicyKind;
 pub use tls::{
     Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model, Protocol, Server,
-    TicketScope, Tls, TlsVersion,
+    TicketScope, Tls, TlsMode, TlsVersion,
 };
 
 /// Reads and checks the file at `path` and the key file that it names.
@@ -119,7 +119,9 @@ fn checked(
     let (mut cluster, mut warnings) = validate::check(&raw, mistakes).map_err(invalid)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     for service in &mut cluster.services {
-        service.tls.iter_mut().for_each(|tls| tls.join(directory));
+        if let TlsMode::Terminate(tls) = &mut service.tls {
+            tls.join(directory);
+        }
     }
     let found = look(&raw, &cluster);
     if !found.mistakes.is_empty() {

@@ -424,7 +424,7 @@ pub(crate) struct Persistence {
 }
 
 /// What clients connect to. The server on a node listens on the same port as the VIP, or where the node's `server` says; of a
-/// service with TLS, where `[service.tls]` says.
+/// service whose TLS the nodes end, where `[service.tls]` says.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Service {
@@ -442,18 +442,24 @@ pub(crate) struct Service {
     pub route: Vec<Spanned<Route>>,
 }
 
-/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks HTTP/1.1.
-/// Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
+/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks HTTP/1.1; or,
+/// with `passthrough`, the servers themselves do. Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
 /// and `persistence` only by `"client"`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tls {
+    /// Whether the servers end TLS themselves, with certificates of their own. A switch chooses the route by the server name and
+    /// the protocols in the ClientHello: routes have no conditions but `host`, `client` and `alpn`, and no `redirect`; their pools have no
+    /// `resume`, and no `path` in `[pool.health]`. No other key of this table goes with it.
+    #[schemars(extend("default" = false))]
+    pub passthrough: Option<Spanned<bool>>,
     /// Where the server of each node listens.
+    #[schemars(transform = shape::absent("required without `passthrough`"))]
     #[schemars(transform = shape::allowed(
         "`\"127.0.0.1:8080\"`, `\"[::1]:8080\"` or another loopback address with a port; `\"unix:/run/app.sock\"`, an absolute \
          path"
     ))]
-    pub server: Spanned<String>,
+    pub server: Option<Spanned<String>>,
     /// Where connections go: to any node, by the pool's policy; to the node with which the client has a session that it would
     /// resume; or likewise, and a node that is busy hands requests over to one that is not.
     #[schemars(transform = shape::one_of(Model::ALL.map(Model::name)))]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Route, Scheme, Tls};
+use crate::{Route, Scheme, TlsMode};
 
 /// The most listen addresses that all services can have together.
 pub const MAX_LISTEN: usize = 256;
@@ -14,10 +14,11 @@ pub struct Service {
     pub name: String,
     /// The VIPs; at least one.
     pub listen: Vec<SocketAddr>,
-    /// How clients speak TLS to it; None if they do not. Switches cannot read the requests of a service with TLS, so no
+    /// Whether clients speak TLS to it, and who ends it. Switches cannot read the requests of a service with TLS, so no
     /// pool of its routes needs them to: each has [`Balance::Connection`](crate::Balance::Connection), and neither a `delegate` nor sessions or a
-    /// hash by anything but the client.
-    pub tls: Option<Tls>,
+    /// hash by anything but the client. With [`TlsMode::Passthrough`] nobody of the cluster can: routes have no conditions
+    /// but on hosts, clients and [`Route::alpn`], and lead to pools, without [`Resume`](crate::Resume) or checks by HTTP.
+    pub tls: TlsMode,
     /// The first route that matches a request takes it; at least one. A request that none matches is
     /// answered 404.
     pub routes: Vec<Route>,
@@ -26,6 +27,9 @@ pub struct Service {
 impl Service {
     /// The scheme of its URLs.
     pub fn scheme(&self) -> Scheme {
-        if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
+        match self.tls {
+            TlsMode::Off => Scheme::Http,
+            TlsMode::Terminate(_) | TlsMode::Passthrough => Scheme::Https,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Services over TLS: the nodes' certificates and servers, and the distribution of sessions.
+//! Services over TLS: who ends it, the nodes' certificates and servers, and the distribution of sessions.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,8 +23,28 @@ const UNIX: &str = "unix:";
 /// Longest path of a UNIX socket: `sun_path` in `<sys/un.h>` without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
 
-/// How a service speaks TLS. Nodes end it, each with a server of its own behind it that speaks HTTP/1.1
-/// without TLS.
+/// Where the TLS of a service's clients ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Nowhere: they speak HTTP without TLS.
+    Off,
+    /// At the agents of the nodes.
+    Terminate(Tls),
+    /// At the servers themselves, which listen as those of a service without TLS do.
+    Passthrough,
+}
+
+impl TlsMode {
+    /// The settings of agents that end TLS.
+    pub fn terminated(&self) -> Option<&Tls> {
+        match self {
+            TlsMode::Terminate(tls) => Some(tls),
+            TlsMode::Off | TlsMode::Passthrough => None,
+        }
+    }
+}
+
+/// How agents end the TLS of a service, each with a server of its own behind it that speaks HTTP/1.1 without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes

@@ -12,6 +12,7 @@ mod health;
 mod limits;
 mod machines;
 mod nodes;
+mod passthrough;
 mod persistence;
 mod pool;
 mod redirect;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
     HostMatch, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect, RedirectPath,
-    Reports, Resume, Route, Scheme, TlsLimits, ValueMatch, parse,
+    Reports, Resume, Route, Scheme, TlsLimits, TlsMode, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -81,7 +81,7 @@ fn what_the_good_file_means() {
     assert_eq!(service.name, "shop");
     let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];
     assert_eq!(service.listen, listen.map(|address| address.parse().unwrap()));
-    assert_eq!((&service.tls, service.scheme()), (&None, Scheme::Http));
+    assert_eq!((&service.tls, service.scheme()), (&TlsMode::Off, Scheme::Http));
     let everything = Route {
         conditions: Conditions::default(),
         except: vec![],

@@ -15,9 +15,9 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Balance, Certificate, Check, ClientCertificates, Cluster, Delegate, Error, HandOver, HashKey,
-    InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Route, SameSite, Server,
-    Service, WEIGHTS,
+    Action, Balance, Certificate, Check, ClientCertificates, Cluster, Conditions, Delegate, Error, HandOver,
+    HashKey, InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Resume, Route,
+    SameSite, Server, Service, TlsMode, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -168,6 +168,18 @@ header = { name = "X-Old" }
 alpn = ["http/1.1", "h2"]
 redirect = { port = 8443 }
 
+[[service]]
+name = "passed"
+listen = ["192.0.2.102:443"]
+
+[service.tls]
+passthrough = true
+
+[[service.route]]
+host = "*.example.com"
+alpn = "h2"
+pool = "web"
+
 [[client]]
 network = "198.51.100.0/24"
 
@@ -179,7 +191,7 @@ name = "n1"
 
 [[switch]]
 name = "s1"
-services = ["old", "shop", "secret"]
+services = ["old", "shop", "secret", "passed"]
 "#;
 
 const PIECES: &[&[u8]] = &[
@@ -249,6 +261,7 @@ const PIECES: &[&[u8]] = &[
     b"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"a\"\n",
     b"\nclient_certificates.ca = \"a\"\n",
     b"\nbusy_cpu = \"1%\"\n",
+    b"\npassthrough = true\n",
     b"\nktls = true\n",
     b"unix:/",
     b"h2",
@@ -533,9 +546,22 @@ fn is_joined(path: &Path) -> bool {
 
 /// A switch never has to read what comes over TLS, and nothing but loopback sees it in clear.
 fn check_tls(cluster: &Cluster, service: &Service) {
-    let Some(tls) = &service.tls else {
+    if service.tls == TlsMode::Off {
         return assert!(service.routes.iter().all(|route| route.alpn.is_empty()));
-    };
+    }
+    for route in &service.routes {
+        let by = if let Action::Split(split) = &route.action { split.by.as_ref() } else { None };
+        assert!(by.is_none_or(|by| *by == HashKey::Client));
+        for pool in route.action.pools().map(|pool| &cluster.pools[pool]) {
+            assert_eq!(
+                (&pool.hash, pool.balance, pool.delegate),
+                (&HashKey::Client, Balance::Connection, None)
+            );
+            let mode = pool.persistence.as_ref().map(|persistence| &persistence.mode);
+            assert!(matches!(mode, None | Some(PersistenceMode::Hash(HashKey::Client))));
+        }
+    }
+    let Some(tls) = service.tls.terminated() else { return check_passthrough(cluster, service) };
     assert!(!tls.certificates.is_empty());
     for Certificate { chain, key, staple } in &tls.certificates {
         assert!([chain, key].into_iter().chain(staple).all(|path| is_joined(path)));
@@ -562,18 +588,28 @@ fn check_tls(cluster: &Cluster, service: &Service) {
     assert!(!tls.ktls || (tls.model, tls.hand_over) != (Model::Forwarding, HandOver::Relay));
     for route in &service.routes {
         assert!(route.alpn.iter().all(|protocol| tls.protocols.contains(protocol)));
-        assert!(
-            !matches!(&route.action, Action::Split(split) if !matches!(split.by, None | Some(HashKey::Client)))
-        );
+    }
+}
+
+/// Nobody but the server has to read what passes through.
+fn check_passthrough(cluster: &Cluster, service: &Service) {
+    for route in &service.routes {
+        assert!(takes_hellos(route));
+        assert!(!matches!(route.action, Action::Redirect(_)));
         for pool in route.action.pools().map(|pool| &cluster.pools[pool]) {
-            assert_eq!(
-                (&pool.hash, pool.balance, pool.delegate),
-                (&HashKey::Client, Balance::Connection, None)
-            );
-            let mode = pool.persistence.as_ref().map(|persistence| &persistence.mode);
-            assert!(matches!(mode, None | Some(PersistenceMode::Hash(HashKey::Client))));
+            assert_eq!(pool.resume, Resume::Off);
+            assert!(pool.health.as_ref().is_none_or(|health| health.check == Check::Tcp));
         }
     }
+}
+
+/// Whether the route has no conditions but those on a ClientHello.
+fn takes_hellos(route: &Route) -> bool {
+    let reads_no_request = |conditions: &Conditions| {
+        let Conditions { hosts: _, path, methods, headers, query, clients: _ } = conditions;
+        path.is_none() && methods.is_empty() && headers.is_empty() && query.is_empty()
+    };
+    !route.h2c && std::iter::once(&route.conditions).chain(&route.except).all(reads_no_request)
 }
 
 /// What is said of limits, reports and pools is what the file could have in their place. Not so the nodes of

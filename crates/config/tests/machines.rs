@@ -130,6 +130,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (&[A, B], &["n2"], &[VIP], TLS, &[]),
+    (&[A, B], &["n1", "n2"], &[VIP], "[service.tls]\npassthrough = true\n", &[]),
 ];
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use common::{GOOD, changed, good, lines, read};
 use switchback_config::{
     Action, Certificate, ClientAddress, ClientAuth, ClientCertificates, Cluster, HandOver, Model, Protocol,
-    Redirect, Scheme, Server, Service, TicketScope, Tls, TlsVersion, parse,
+    Redirect, Scheme, Server, Service, TicketScope, Tls, TlsMode, TlsVersion, parse,
 };
 
 /// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
@@ -33,6 +33,19 @@ const SERVER: &str = "server = \"127.0.0.1:8080\"";
 /// Its route.
 const ROUTE: &str = "[[service.route]]\npool = \"web\"\n";
 
+/// A service of the good file's pool whose servers end TLS.
+const PASSED: &str = r#"
+[[service]]
+name = "secret"
+listen = ["192.0.2.100:443"]
+
+[service.tls]
+passthrough = true
+
+[[service.route]]
+pool = "web"
+"#;
+
 /// The good file and [`SECRET`] with `old` replaced by `new`.
 fn secret(old: &str, new: &str) -> String {
     assert!(SECRET.contains(old), "{old:?}");
@@ -49,7 +62,7 @@ fn service(text: &str) -> Service {
 }
 
 fn tls(text: &str) -> Tls {
-    service(text).tls.unwrap()
+    service(text).tls.terminated().unwrap().clone()
 }
 
 fn certificate(chain: &str, key: &str, staple: Option<&str>) -> Certificate {
@@ -156,7 +169,7 @@ fn other_ways_to_write_it() {
 fn certificates_begin_at_the_directory_of_the_file() {
     for (file, chain) in [("cluster.toml", "secret.pem"), ("/etc/sb/cluster.toml", "/etc/sb/secret.pem")] {
         let cluster = parse(&format!("{GOOD}{SECRET}"), Path::new(file), |_| Ok(Vec::new())).unwrap();
-        let certificates = &cluster.services[1].tls.as_ref().unwrap().certificates;
+        let certificates = &cluster.services[1].tls.terminated().unwrap().certificates;
         assert_eq!(certificates[0].chain, Path::new(chain));
     }
 }
@@ -218,10 +231,17 @@ fn where_servers_can_be() {
 /// Changes to [`SECRET`], and what is wrong then: what comes after `etc/cluster.toml:`.
 const BAD: &[(&str, &str, &[&str])] = &[
     // What toml finds.
-    (SERVER, "", &["37:1: key \"server\" is missing, a text in quotes is needed"]),
     (SERVER, "servers = \"127.0.0.1:8080\"", &["38:1: unknown key \"servers\", did you mean \"server\"?"]),
     ("key = \"secret.key\"", "", &["40:1: key \"key\" is missing, a text in quotes is needed"]),
     ("key =", "kee =", &["42:1: unknown key \"kee\", did you mean \"key\"?"]),
+    (
+        SERVER,
+        "",
+        &[
+            "34:8: service \"secret\" has TLS without a server, needed is its address, such as server = \"127.0.0.1:8080\", \
+             or passthrough = true if it ends TLS itself",
+        ],
+    ),
     // Certificates.
     (
         "[[service.tls.certificate]]\nchain = \"secret.pem\"\nkey = \"secret.key\"\n",
@@ -511,9 +531,12 @@ fn changes_in_words() {
 
     let plain = format!("{GOOD}\n[[service]]\nname = \"secret\"\nlisten = [\"192.0.2.100:443\"]\n{ROUTE}");
     let off = differences(&usual, &plain);
-    assert_eq!(off[1], "service secret: tls.server 127.0.0.1:8080 -> (none)");
-    assert!(off.len() == 11 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
-    assert_eq!(differences(&plain, &usual).len(), 11);
+    assert_eq!(off[..2], said(&["tls.passthrough false -> (none)", off[1].split_once(": ").unwrap().1]));
+    assert_eq!(off[2], "service secret: tls.server 127.0.0.1:8080 -> (none)");
+    assert!(off.len() == 12 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
+    assert_eq!(differences(&plain, &usual).len(), 12);
+    assert_eq!(differences(&plain, &format!("{GOOD}{PASSED}")), said(&["tls.passthrough (none) -> true"]));
+    assert_eq!(differences(&usual, &format!("{GOOD}{PASSED}")).len(), 12);
 
     let two = "[[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.pem\"\n[[service.route]]";
     assert_eq!(
@@ -531,5 +554,83 @@ fn changes_in_words() {
             "route removed: every request -> web",
             "route added: host a, header field x with 1, protocol h2 or http/1.1 -> web",
         ])
+    );
+}
+
+#[test]
+fn servers_can_end_tls() {
+    let passed = service(&format!("{GOOD}{PASSED}"));
+    assert_eq!((&passed.tls, passed.scheme()), (&TlsMode::Passthrough, Scheme::Https));
+    // Without it nodes do.
+    assert_eq!(service(&keyed("passthrough = false")), service(&format!("{GOOD}{SECRET}")));
+    let conditions = "host = \"*.example.com\"\nalpn = [\"h2\", \"http/1.1\"]\npool";
+    let routes = service(&format!("{GOOD}{}", PASSED.replace("pool", conditions))).routes;
+    assert_eq!(routes[0].in_words(), "host *.example.com, protocol h2 or http/1.1");
+}
+
+#[test]
+fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
+    let told = |text: &str| {
+        let lines = lines(read(text));
+        let place = |line: &String| line.strip_prefix("etc/cluster.toml:").unwrap().to_owned();
+        lines.iter().map(place).collect::<Vec<_>>()
+    };
+    let keys = "server = \"127.0.0.1:80\"\nsessions = \"session\"\nhand_over = \"direct\"\ntickets = \"node\"\n\
+                protocols = [\"h2\"]\nmin_version = \"1.2\"\nclient_address = \"none\"\nbusy_connections = 1\n\
+                busy_cpu = \"1%\"\nktls = true\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
+    let keyed =
+        format!("{GOOD}{}", PASSED.replace("passthrough = true\n", &format!("passthrough = true\n{keys}")));
+    let names = keys.lines().filter(|line| !line.starts_with("[[") && !line.starts_with("key"));
+    let names = names.map(|line| line.split_once(' ').unwrap().0.replace("chain", "certificate"));
+    let expected: Vec<String> =
+        names.map(|key| format!("{key} with passthrough: the servers end TLS, leave {key} out")).collect();
+    let (places, whats): (Vec<_>, Vec<_>) = told(&keyed)
+        .iter()
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(at, what)| (at.to_owned(), what.to_owned()))
+        .unzip();
+    assert_eq!(whats, expected);
+    assert_eq!((&*places[0], &*places[9], &*places[10]), ("39:10", "48:8", "50:9"));
+
+    let why = "in a service with passthrough, where nobody reads requests";
+    let conditions = "path = \"/a\"\nmethod = \"GET\"\nheader = { name = \"x\" }\nh2c = true\npool";
+    assert_eq!(
+        told(&format!("{GOOD}{}", PASSED.replace("pool", conditions))),
+        [
+            format!("41:8: path {why}, allowed are host, client and alpn"),
+            format!("42:10: method {why}, allowed are host, client and alpn"),
+            format!("43:10: header {why}, allowed are host, client and alpn"),
+            "44:7: h2c is HTTP/2 without TLS, but the service has TLS".to_owned(),
+        ]
+    );
+    let not = "client = \"10.0.0.0/8\"\nnot = [{ host = \"a.example.com\" }, { path_exact = \"/a\" }, { query = { name = \"a\" } }]\npool";
+    let told_of_not = told(&format!("{GOOD}{}", PASSED.replace("pool", not)));
+    let keys = told_of_not.iter().map(|line| line.split_once(": ").unwrap().1);
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        ["path_exact", "query"].map(|key| format!("{key} {why}, allowed are host, client and alpn"))
+    );
+    let redirect = PASSED.replace("pool = \"web\"", "redirect = { path = \"/a\" }");
+    assert_eq!(told(&format!("{GOOD}{redirect}")), [format!("41:12: redirect {why}, allowed is pool")]);
+
+    let pooled = |lines: &str| told(&format!("{}{PASSED}", common::pooled(lines)));
+    let whose = "in pool \"web\" of a service with passthrough";
+    assert_eq!(
+        pooled("policy = \"fill\"\nresume = \"range\"\nhealth = { path = \"/\" }"),
+        [
+            format!("17:10: resume \"range\" {whose}, where nobody reads responses, allowed is \"off\""),
+            format!(
+                "18:19: path {whose}, whose servers speak TLS, leave the line out to check that they accept connections"
+            ),
+        ]
+    );
+    let checked = "policy = \"fill\"\nresume = \"off\"\nhealth = { rise = 1 }";
+    good(&format!("{}{PASSED}", common::pooled(checked)));
+    assert_eq!(
+        pooled("policy = \"fill\"\nbalance = \"request\""),
+        [
+            "17:11: balance \"request\" in pool \"web\" of service \"secret\", whose requests switches cannot read under TLS, \
+             allowed is balance \"connection\""
+        ]
     );
 }

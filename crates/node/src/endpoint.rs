@@ -180,14 +180,14 @@ impl Plan {
         self.tls_services().filter_map(|(service, _)| self.node_of(service)).collect()
     }
 
-    /// TLS services with a pool that contains a node of this machine.
+    /// Services whose TLS ends at agents, with a pool that contains a node of this machine.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
         let is_ours = |service: &&Service| self.node_of(service).is_some();
         self.cluster
             .services
             .iter()
             .filter(is_ours)
-            .filter_map(|service| Some((service, service.tls.as_ref()?)))
+            .filter_map(|service| Some((service, service.tls.terminated()?)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service};
+use switchback_config::{Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service, TlsMode};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
@@ -177,13 +177,13 @@ impl Plan {
 
     /// Whether the agent itself ends the connections at this VIP.
     pub(crate) fn ends_tls(&self, vip: SocketAddr) -> bool {
-        self.service_at(vip).is_some_and(|service| service.tls.is_some())
+        self.service_at(vip).is_some_and(|service| service.tls.terminated().is_some())
     }
 
     /// Address of the server that has a listener's requests; None if it has no IP address.
     pub(crate) fn server_of(&self, listener: &PoolListener) -> Option<SocketAddr> {
         let service = self.service_at(listener.address)?;
-        match service.tls.as_ref().map(|tls| &tls.server) {
+        match service.tls.terminated().map(|tls| &tls.server) {
             None => Some(listener.at),
             Some(Server::Tcp(address)) => Some(*address),
             Some(Server::Unix(_)) => None,
@@ -227,8 +227,11 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     for service in &cluster.services {
         for route in &service.routes {
             for pool in route.action.pools().filter(|pool| cluster.pools[*pool].nodes.contains(&node)) {
-                // The agent itself listens for a service with TLS.
-                let at = |vip| if service.tls.is_some() { vip } else { cluster.nodes[node].server_of(vip) };
+                // Where TLS ends at the agent, it listens itself.
+                let at = |vip| match service.tls {
+                    TlsMode::Terminate(_) => vip,
+                    TlsMode::Off | TlsMode::Passthrough => cluster.nodes[node].server_of(vip),
+                };
                 let listener = |&vip| PoolListener { node, pool, address: vip, at: at(vip) };
                 listeners.extend(service.listen.iter().map(listener));
             }

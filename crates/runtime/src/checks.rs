@@ -57,8 +57,8 @@ pub fn check_switch(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Checks of a node. `ports` are those of the services, `own_ports` those of services with TLS, at which the
-/// agent listens. With `replays` the node can replay handshakes where the kernel does not adopt.
+/// Checks of a node. `ports` are those of the services, `own_ports` those at which the agent listens to end TLS. With
+/// `replays` the node can replay handshakes where the kernel does not adopt.
 pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16], replays: bool) -> Vec<Check> {
     let mut needed = CAPABILITIES.to_vec();
     let start = facts.unprivileged_port_start.unwrap_or(PROT_SOCK);

@@ -16,7 +16,7 @@ pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
 pub use switchback_flow::held::HeldPacket;
-pub use tls::{Decrypted, Greeting, Hello, HelloRoute, OverTls};
+pub use tls::{Decrypted, Greeting, Hello, HelloRoute, OverTls, Spoken};
 
 #[cfg(test)]
 mod tests;

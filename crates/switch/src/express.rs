@@ -3,7 +3,7 @@
 //! There are two banks. A new configuration goes to the unused one; the VIP entries, replaced afterwards, name the
 //! bank.
 
-use switchback_config::{Cluster, Service};
+use switchback_config::{Cluster, Scheme, Service};
 use switchback_wire::{SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
 
 use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
@@ -20,7 +20,7 @@ pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
     let (mut states, mut verdicts) = (BANK_STATES - 1, BANK_VERDICTS);
     let fit = |service: &Service| {
         // Encrypted requests cannot be read.
-        if service.tls.is_some() {
+        if service.scheme() == Scheme::Https {
             return None;
         }
         let automaton = Automaton::compile(&service.routes, states)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume, Split};
+use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume, Scheme, Split};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
@@ -226,8 +226,8 @@ impl Plan {
         }
         let services = cluster.services.iter().map(|service| PlanService {
             name: service.name.clone(),
-            tls: service.tls.is_some(),
-            by_tls_session: service.tls.as_ref().is_some_and(|tls| tls.model != Model::RoundRobin),
+            tls: service.scheme() == Scheme::Https,
+            by_tls_session: service.tls.terminated().is_some_and(|tls| tls.model != Model::RoundRobin),
             routes: Routes::new(service.routes.clone()),
         });
         let name_keys: Vec<sb_key> =

@@ -45,7 +45,7 @@ pub fn certificate_warnings(cluster: &Cluster, here: &[IpAddr]) -> Vec<String> {
     let now = SystemTime::now();
     let ours = cluster.services.iter().filter(|service| are_read_at(here, cluster, service));
     let all = ours.flat_map(|service| {
-        let tls = service.tls.iter();
+        let tls = service.tls.terminated().into_iter();
         let certificates = tls.clone().flat_map(|tls| &tls.certificates).map(TlsFiles::Certificate);
         let clients =
             tls.filter_map(|tls| tls.client_certificates.as_ref()).map(TlsFiles::ClientCertificates);

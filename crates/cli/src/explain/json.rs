@@ -5,7 +5,7 @@ use switchback_config::{Cluster, Protocol};
 use switchback_http::Body;
 use switchback_switch::explain::{
     Connection, Decrypted, Explanation, Flow, Forwarded, Greeting, Hello, HelloRoute, Names, Outcome,
-    OverTls, Place, Refusal, SessionRead, Slow, Then,
+    OverTls, Place, Refusal, SessionRead, Slow, Spoken, Then,
 };
 
 use super::explained::{Begins, Explained};
@@ -39,7 +39,7 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
 
 fn hello(cluster: &Cluster, hello: &Hello) -> Value {
     let service = &cluster.services[hello.service];
-    let demanded = service.tls.as_ref().and_then(|tls| tls.client_certificates.as_ref());
+    let demanded = service.tls.terminated().and_then(|tls| tls.client_certificates.as_ref());
     let routes = std::iter::zip(&hello.routes, &service.routes).enumerate().map(|(index, (what, route))| {
         let (takes, why_not) = match what {
             HelloRoute::No(why_not) => ("none", Some(why_not)),
@@ -55,12 +55,18 @@ fn hello(cluster: &Cluster, hello: &Hello) -> Value {
     });
     let (outcome, details) = match &hello.outcome {
         Greeting::To { route, pool, node, spoken } => {
+            let (tls_ends_at, spoken) = match spoken {
+                Spoken::Agreed(protocol) => ("node", Some(protocol.name())),
+                Spoken::Nothing => ("node", None),
+                Spoken::ByServer => ("server", None),
+            };
             let details = json!({
                 "route": route + 1,
                 "pool": cluster.pools[*pool].name,
                 "policy": cluster.pools[*pool].policy.name(),
                 "node": cluster.nodes[*node].name,
-                "spoken": spoken.map(Protocol::name),
+                "tls_ends_at": tls_ends_at,
+                "spoken": spoken,
             });
             ("given", details)
         }

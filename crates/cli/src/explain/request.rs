@@ -70,7 +70,7 @@ impl Options {
         });
         let flow = destination.flow(cluster, named, scheme)?;
         let service = cluster.services.iter().find(|service| service.listen.contains(&flow.vip()));
-        let speaks_tls = service.is_some_and(|service| service.tls.is_some());
+        let speaks_tls = service.is_some_and(|service| service.scheme() == Scheme::Https);
         if scheme == Some(Scheme::Https) && !speaks_tls {
             return Err(Failure::system(format!("{}: no TLS is spoken there", flow.vip())));
         }
@@ -139,9 +139,7 @@ impl Destination {
         named: Option<SocketAddr>,
         scheme: Option<Scheme>,
     ) -> Result<sb_flow, Failure> {
-        let has_scheme = |service: &&Service| {
-            scheme.is_none_or(|scheme| service.tls.is_some() == (scheme == Scheme::Https))
-        };
+        let has_scheme = |service: &&Service| scheme.is_none_or(|scheme| service.scheme() == scheme);
         let of_scheme: Vec<&Service> = cluster.services.iter().filter(has_scheme).collect();
         let is_vip = |vip: &SocketAddr| cluster.services.iter().any(|service| service.listen.contains(vip));
         let vip = if let Some(vip) = self.vip {

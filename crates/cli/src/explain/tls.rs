@@ -1,7 +1,9 @@
 //! Explanations of TLS connections, as text.
 
 use switchback_config::{Action, ClientAuth, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
-use switchback_switch::explain::{Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls};
+use switchback_switch::explain::{
+    Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls, Spoken,
+};
 
 use super::words::{AT_FIRST, Lines, in_pool, node_of, offered, policy, printable_start};
 
@@ -76,13 +78,7 @@ fn hello_routes(lines: &mut Lines, service: &Service, hello: &Hello) {
 }
 
 /// The node that a client is given to, and why.
-fn given(
-    lines: &mut Lines,
-    cluster: &Cluster,
-    hello: &Hello,
-    (pool, node): (&Pool, usize),
-    spoken: Option<Protocol>,
-) {
+fn given(lines: &mut Lines, cluster: &Cluster, hello: &Hello, (pool, node): (&Pool, usize), spoken: Spoken) {
     lines.add("pool", in_pool(cluster, pool));
     let chosen_by = match hello.session {
         Some(Names::Node(named)) if named == node => "which has its session",
@@ -94,15 +90,18 @@ fn given(
     lines.add("session", session(cluster, hello));
     lines.add("node", format!("{}, {chosen_by}", cluster.nodes[node].name));
     let speaks = match spoken {
-        Some(protocol) if hello.said.protocols.is_empty() => {
+        Spoken::Agreed(protocol) if hello.said.protocols.is_empty() => {
             format!("{}, because it offers nothing", protocol.name())
         }
-        Some(protocol) => format!("{}, which the service likes best of that", protocol.name()),
-        None => "nothing in common: the node answers with the alert no_application_protocol".to_owned(),
+        Spoken::Agreed(protocol) => format!("{}, which the service likes best of that", protocol.name()),
+        Spoken::Nothing => {
+            "nothing in common: the node answers with the alert no_application_protocol".to_owned()
+        }
+        Spoken::ByServer => "what the server chooses: TLS passes through to it".to_owned(),
     };
     lines.add("speaks", speaks);
     let demanded =
-        cluster.services[hello.service].tls.as_ref().and_then(|tls| tls.client_certificates.as_ref());
+        cluster.services[hello.service].tls.terminated().and_then(|tls| tls.client_certificates.as_ref());
     if let Some(demanded) = demanded {
         let without = match demanded.mode {
             ClientAuth::Required => "without one the handshake fails",
@@ -138,7 +137,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
             lines.add("answered", format!("by the server of {node}: the connection stays"));
             let others = cluster.pools[*pool].nodes.len() > 1;
             let may_be_busy = |tls: &&Tls| tls.model == Model::Forwarding && others;
-            if let Some(tls) = service.tls.as_ref().filter(may_be_busy) {
+            if let Some(tls) = service.tls.terminated().filter(may_be_busy) {
                 let what = match (request.spoken, tls.hand_over) {
                     (Protocol::Http11, HandOver::Direct) => "the connection moves there",
                     (Protocol::Http11, HandOver::Relay) => "the response is made there",

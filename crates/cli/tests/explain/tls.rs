@@ -202,7 +202,7 @@ fn json_says_the_same_of_tls() {
     let hello = &connection["hello"];
     assert_eq!(
         hello["given"],
-        json!({"route": 5, "pool": "web", "policy": "round-robin", "node": "n2", "spoken": "h2"})
+        json!({"route": 5, "pool": "web", "policy": "round-robin", "node": "n2", "tls_ends_at": "node", "spoken": "h2"})
     );
     assert_eq!(
         (&hello["server_name"], &hello["protocols"]),
@@ -221,6 +221,64 @@ fn json_says_the_same_of_tls() {
     assert_eq!((&moves["outcome"], &moves["moves"]["nodes"]), (&"moves".into(), &json!(["n1"])));
     let plain = &said(&["http://www.example.com/"]);
     assert_eq!((&plain["hello"], &plain["over_tls"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn tls_that_passes_through() {
+    const PASSED: &str = "
+[[service]]
+name = \"passed\"
+listen = [\"192.0.2.100:443\"]
+[service.tls]
+passthrough = true
+[[service.route]]
+host = \"img.example.com\"
+alpn = \"h2\"
+pool = \"img\"
+[[service.route]]
+host = \"*.example.com\"
+pool = \"web\"
+";
+    let directory = super::directory("passthrough", &format!("{CLUSTER}{PASSED}"));
+    let rows: &[(&[&str], &[&str])] = &[
+        (
+            &["https://img.example.com/a"],
+            &[
+                "ClientHello: img.example.com, offers h2, http/1.1",
+                "service   passed (192.0.2.100:443)",
+                "route 1   yes: it takes host img.example.com, protocol h2",
+                "pool      img: n1 (weight 1)",
+                "session   the service does not go by sessions",
+                "node      n1",
+                "speaks    what the server chooses: TLS passes through to it",
+            ],
+        ),
+        (
+            &["--alpn", "http/1.1", "https://img.example.com/a"],
+            &["route 1   no: it offers no h2", "route 2   yes: it takes host *.example.com", "pool      web"],
+        ),
+        (
+            &["https://192.0.2.100/a"],
+            &["refused   tls-unrecognized-name: the switch answers with the alert 112"],
+        ),
+        (
+            &["--service", "passed", "http://img.example.com/"],
+            &["refused   it is HTTP without TLS: the switch answers 400"],
+        ),
+    ];
+    for (arguments, parts) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+        assert_lines(&stdout(&output), parts, &format!("{arguments:?}"));
+        assert!(!stdout(&output).contains("request over"), "{}", stdout(&output));
+    }
+    let output = explain(&directory, &["--json", "https://img.example.com/a"]);
+    let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let given = &said["connections"][0]["hello"]["given"];
+    assert_eq!(
+        (&given["tls_ends_at"], &given["spoken"], &given["node"]),
+        (&"server".into(), &Value::Null, &"n1".into())
+    );
 }
 
 fn secure_flow(port: u16) -> sb_flow {

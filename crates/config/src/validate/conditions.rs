@@ -6,14 +6,14 @@ use crate::{Conditions, FieldMatch, Network, PathMatch, Pattern, ValueMatch, raw
 
 /// Conditions in the file, whose keys a route has beside others.
 pub(super) struct Texts<'a> {
-    host: &'a Option<Spanned<raw::Texts>>,
-    path: &'a Text,
-    path_exact: &'a Text,
-    path_regex: &'a Text,
-    method: &'a Option<Spanned<raw::Texts>>,
-    client: &'a Option<Spanned<raw::Texts>>,
-    header: &'a Option<Spanned<OneOrMany<raw::Field>>>,
-    query: &'a Option<Spanned<OneOrMany<raw::Field>>>,
+    pub(super) host: &'a Option<Spanned<raw::Texts>>,
+    pub(super) path: &'a Text,
+    pub(super) path_exact: &'a Text,
+    pub(super) path_regex: &'a Text,
+    pub(super) method: &'a Option<Spanned<raw::Texts>>,
+    pub(super) client: &'a Option<Spanned<raw::Texts>>,
+    pub(super) header: &'a Option<Spanned<OneOrMany<raw::Field>>>,
+    pub(super) query: &'a Option<Spanned<OneOrMany<raw::Field>>>,
 }
 
 impl<'a> Texts<'a> {
@@ -22,7 +22,7 @@ impl<'a> Texts<'a> {
         Texts { host, path, path_exact, path_regex, method, client, header, query }
     }
 
-    fn of_exception(exception: &'a raw::Conditions) -> Self {
+    pub(super) fn of_exception(exception: &'a raw::Conditions) -> Self {
         let raw::Conditions { host, path, path_exact, path_regex, method, client, header, query } = exception;
         Texts { host, path, path_exact, path_regex, method, client, header, query }
     }

@@ -116,7 +116,7 @@ impl Mistakes {
         for (at, second) in users.iter().enumerate() {
             let names = |first: usize| (&nodes[first].name, &nodes[*second].name);
             let place = &file[*second];
-            if service.tls.is_some() {
+            if service.tls.terminated().is_some() {
                 let Some(first) = users[..at].first() else { continue };
                 let (first, second) = names(*first);
                 let what = format!(

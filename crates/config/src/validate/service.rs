@@ -9,7 +9,7 @@ use super::redirect;
 use crate::mistakes::{Mistakes, Names};
 use crate::raw::SHARES;
 use crate::raw::Spanned;
-use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, Tls, raw, syntax};
+use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, TlsMode, raw, syntax};
 
 /// The listen addresses seen so far.
 pub(super) struct Listening<'a> {
@@ -26,7 +26,7 @@ impl Mistakes {
     ) -> Service {
         let name = service.name.get_ref();
         let listen = self.listen(service, listening);
-        let tls = service.tls.as_ref().map(|tls| self.tls(tls, &service.name));
+        let tls = service.tls.as_ref().map_or(TlsMode::Off, |tls| self.tls(tls, &service.name));
         let mut valid = Service { name: name.clone(), listen, tls, routes: Vec::new() };
 
         if service.route.is_empty() {
@@ -40,7 +40,7 @@ impl Mistakes {
             }
             // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
             let mistakes_before = self.count();
-            let route = self.route(text, valid.tls.as_ref(), pool_names);
+            let route = self.route(text, &valid.tls, pool_names);
             let is_right = self.count() == mistakes_before;
             if is_right
                 && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
@@ -98,8 +98,11 @@ impl Mistakes {
         listen
     }
 
-    fn route(&mut self, place: &Spanned<raw::Route>, tls: Option<&Tls>, pool_names: &Names<'_>) -> Route {
+    fn route(&mut self, place: &Spanned<raw::Route>, tls: &TlsMode, pool_names: &Names<'_>) -> Route {
         let route = place.get_ref();
+        if *tls == TlsMode::Passthrough {
+            self.route_passed_through(route);
+        }
         let conditions = self.conditions(&Texts::of_route(route));
         let except = self.exceptions(route.not.as_ref());
         let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
@@ -108,9 +111,9 @@ impl Mistakes {
         Route { conditions, except, alpn, h2c, action }
     }
 
-    fn h2c(&mut self, route: &raw::Route, tls: Option<&Tls>) -> bool {
+    fn h2c(&mut self, route: &raw::Route, tls: &TlsMode) -> bool {
         let Some(h2c) = route.h2c.as_ref().filter(|h2c| *h2c.get_ref()) else { return false };
-        if tls.is_some() {
+        if *tls != TlsMode::Off {
             self.at(h2c, "h2c is HTTP/2 without TLS, but the service has TLS");
         } else if route.redirect.is_some() {
             self.at(h2c, "h2c goes to a pool, but the route is a redirect");
@@ -122,7 +125,7 @@ impl Mistakes {
         &mut self,
         place: &Spanned<raw::Route>,
         conditions: &Conditions,
-        tls: Option<&Tls>,
+        tls: &TlsMode,
         pool_names: &Names<'_>,
     ) -> Action {
         let raw::Route { pool, split, split_by, redirect, .. } = place.get_ref();
@@ -140,7 +143,7 @@ impl Mistakes {
         }
         let by = split_by.as_ref().and_then(|by| {
             let key = self.take(by, syntax::hash_key(by.get_ref()))?;
-            if tls.is_some() && key != HashKey::Client {
+            if *tls != TlsMode::Off && key != HashKey::Client {
                 self.at(by, "a switch reads no requests over TLS, allowed is split_by = \"client\"");
             }
             Some(key)

@@ -3,18 +3,37 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use super::passthrough::passes_through;
 use crate::mistakes::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
     Admin, Balance, Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, HashKey, Model,
-    PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
+    PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls, TlsMode, TlsVersion, raw,
+    syntax,
 };
 
 impl Mistakes {
     /// What `file` says about the service named `service`. A value that is wrong is replaced, by its default if it has one,
     /// so that nothing else seems wrong because of it.
-    pub(super) fn tls(&mut self, file: &raw::Tls, service: &Spanned<String>) -> Tls {
+    pub(super) fn tls(&mut self, file: &raw::Tls, service: &Spanned<String>) -> TlsMode {
+        if passes_through(file) {
+            self.passthrough_alone(file);
+            return TlsMode::Passthrough;
+        }
+        TlsMode::Terminate(self.terminated(file, service))
+    }
+
+    /// The settings of a service whose TLS nodes end.
+    fn terminated(&mut self, file: &raw::Tls, service: &Spanned<String>) -> Tls {
+        if file.server.is_none() {
+            let what = format!(
+                "service {:?} has TLS without a server, needed is its address, such as server = \"127.0.0.1:8080\", or \
+                 passthrough = true if it ends TLS itself",
+                service.get_ref()
+            );
+            self.at(service, what);
+        }
         if file.certificate.is_empty() {
             let what = format!(
                 "service {:?} has TLS without a certificate, at least one [[service.tls.certificate]] is needed",
@@ -25,7 +44,8 @@ impl Mistakes {
         let certificates = file.certificate.iter().map(|certificate| self.certificate(certificate)).collect();
         let client_certificates =
             file.client_certificates.as_ref().map(|file| self.client_certificates(file));
-        let server = self.take(&file.server, Server::parse(file.server.get_ref()));
+        let server = file.server.as_ref();
+        let server = server.and_then(|server| self.take(server, Server::parse(server.get_ref())));
         let protocols = file.protocols.as_ref().and_then(|protocols| self.protocols(protocols));
         let busy_cpu = file.busy_cpu.as_ref();
         let busy_cpu =
@@ -147,17 +167,21 @@ impl Mistakes {
     }
 
     /// `alpn` of a route in a service with `tls`. What the service does not speak would make a route that never matches.
-    pub(super) fn alpn(&mut self, texts: &Spanned<Texts>, tls: Option<&Tls>) -> Vec<Protocol> {
-        let Some(tls) = tls else {
-            self.at(texts, "alpn in a service without TLS, allowed is it only in one with [service.tls]");
-            return Vec::new();
+    pub(super) fn alpn(&mut self, texts: &Spanned<Texts>, tls: &TlsMode) -> Vec<Protocol> {
+        let spoken = match tls {
+            TlsMode::Off => {
+                self.at(texts, "alpn in a service without TLS, allowed is it only in one with [service.tls]");
+                return Vec::new();
+            }
+            TlsMode::Terminate(tls) => &tls.protocols[..],
+            TlsMode::Passthrough => &Protocol::ALL,
         };
         self.each(texts, "no protocol, leave the line out to allow any", |text| {
             let protocol = syntax::one_of("alpn", text, Protocol::ALL, Protocol::name)?;
-            if tls.protocols.contains(&protocol) {
+            if spoken.contains(&protocol) {
                 return Ok(protocol);
             }
-            let names: Vec<&str> = tls.protocols.iter().map(|protocol| protocol.name()).collect();
+            let names: Vec<&str> = spoken.iter().map(|protocol| protocol.name()).collect();
             Err(format!("alpn {text:?} is not among the service's protocols, allowed: {}", names.join(", ")))
         })
     }
@@ -171,12 +195,13 @@ impl Mistakes {
     ) {
         let Some(Admin { listen, .. }) = admin else { return };
         for (file, service) in files.iter().zip(services) {
-            let (Some(file), Some(tls)) = (&file.tls, &service.tls) else { continue };
+            let place = file.tls.as_ref().and_then(|tls| tls.server.as_ref());
+            let (Some(place), Some(tls)) = (place, service.tls.terminated()) else { continue };
             let Server::Tcp(server) = tls.server else { continue };
             if server.port() == listen.port() && (server.ip() == listen.ip() || listen.ip().is_unspecified())
             {
                 let what = format!("server {server} is where [admin] listens, allowed is another port");
-                self.at(&file.server, what);
+                self.at(place, what);
             }
         }
     }
@@ -192,6 +217,7 @@ impl Mistakes {
             }
         }
         self.resume_over_tls(file, pools);
+        self.pools_passed_through(file, pools);
         for (file, pool) in file.pool.iter().zip(pools) {
             if let (Some(service), Some(pool)) = (reached.get(file.name.get_ref().as_str()), pool) {
                 self.pool_over_tls(file, pool, service);

@@ -330,7 +330,7 @@ fn a_ticket_leads_to_the_node_that_it_names() {
         connection.data(&mut explainer, &hello(&ticket));
         let explained = connection.hello.unwrap();
         assert_eq!(explained.session, session, "{model} {named:?}");
-        let spoken = Some(switchback_config::Protocol::Http11);
+        let spoken = Spoken::Agreed(switchback_config::Protocol::Http11);
         let expected = Greeting::To { route: 0, pool: 1, node, spoken };
         assert_eq!(explained.outcome, expected, "{model} {named:?}");
     }

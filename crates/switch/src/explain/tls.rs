@@ -57,8 +57,8 @@ pub enum Greeting {
         pool: usize,
         /// Index in `Cluster::nodes`.
         node: usize,
-        /// The negotiated protocol; None if there is none, which the node answers with an alert.
-        spoken: Option<Protocol>,
+        /// The protocol above TLS.
+        spoken: Spoken,
     },
     /// Answers with an alert.
     Alert(Reject),
@@ -73,6 +73,17 @@ pub enum Greeting {
     },
     /// Reads nothing, because the connection was seen from its middle and is encrypted.
     Encrypted,
+}
+
+/// The protocol above TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// What the node negotiates.
+    Agreed(Protocol),
+    /// None in common, which the node answers with an alert.
+    Nothing,
+    /// What the server negotiates, to which TLS passes through.
+    ByServer,
 }
 
 /// Explanation of a request over TLS.
@@ -153,14 +164,14 @@ impl Hello {
 }
 
 impl OverTls {
-    /// Reads a request on a connection to a VIP after its ClientHello; None if no node has the connection.
+    /// Reads a request on a connection to a VIP after its ClientHello; None if no node reads it.
     pub(super) fn read(
         explainer: &mut Explainer,
         flow: &sb_flow,
         hello: &Hello,
         text: &[u8],
     ) -> Option<OverTls> {
-        let Greeting::To { node, spoken: Some(spoken), .. } = hello.outcome else { return None };
+        let Greeting::To { node, spoken: Spoken::Agreed(spoken), .. } = hello.outcome else { return None };
         let limits = explainer.limits();
         let cluster = &explainer.cluster;
         let routes = &cluster.services[hello.service].routes;
@@ -241,13 +252,13 @@ impl Explainer {
 }
 
 /// The first protocol of the service that the client also offers (RFC 7301 section 3.2); HTTP/1.1 if it offers none.
-fn spoken(service: &Service, said: &ClientHello) -> Option<Protocol> {
+fn spoken(service: &Service, said: &ClientHello) -> Spoken {
+    let Some(tls) = service.tls.terminated() else { return Spoken::ByServer };
     if said.protocols.is_empty() {
-        return Some(Protocol::Http11);
+        return Spoken::Agreed(Protocol::Http11);
     }
-    let ours = service.tls.iter().flat_map(|tls| tls.protocols.iter().copied());
-    let offers = |ours: &Protocol| said.protocols.iter().any(|theirs| theirs == ours.name().as_bytes());
-    ours.into_iter().find(offers)
+    let offers = |ours: &&Protocol| said.protocols.iter().any(|theirs| theirs == ours.name().as_bytes());
+    tls.protocols.iter().find(offers).map_or(Spoken::Nothing, |protocol| Spoken::Agreed(*protocol))
 }
 
 fn hello_routes(service: &Service, said: &ClientHello, client: IpAddr) -> Vec<HelloRoute> {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use switchback_access_log::{Ended, Line, Tls};
+use switchback_config::TlsMode;
 use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, parse_head};
 
@@ -23,7 +24,7 @@ pub(super) struct LogEntry<'a> {
 impl<'a> LogEntry<'a> {
     pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
         let service = names.service_at(finished.flow.vip());
-        if let Some(service) = service.filter(|service| names.is_tls(*service)) {
+        if let Some(service) = service.filter(|service| *names.tls(*service) != TlsMode::Off) {
             let text = finished.asked.as_ref().map_or(&[][..], |asked| &asked.head);
             let hello = match switchback_hello::read(text, names.limits().head_len) {
                 Ok(switchback_hello::Progress::Complete(hello)) => hello,
@@ -41,10 +42,11 @@ impl<'a> LogEntry<'a> {
         LogEntry { finished, head, hello: None, service, taken }
     }
 
-    /// Whether the node writes the log lines, as it does for the requests of a connection over TLS. If the switch has
-    /// reset the connection, the node may be lost with its lines.
-    pub(super) fn is_logged_by_node(&self) -> bool {
-        self.hello.is_some() && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
+    /// Whether the node writes the log lines, as it does for the requests of a connection whose TLS it ends. If the switch
+    /// has reset the connection, the node may be lost with its lines.
+    pub(super) fn is_logged_by_node(&self, names: &Names) -> bool {
+        let reads = self.service.is_some_and(|service| names.tls(service).terminated().is_some());
+        reads && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
     }
 
     /// The log line; `time` is when the request arrived.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use switchback_config::{Action, Cluster};
+use switchback_config::{Action, Cluster, TlsMode};
 use switchback_hello::ClientHello;
 use switchback_http::Head;
 use switchback_wire::{NodeAddress, sb_key};
@@ -31,7 +31,7 @@ pub struct Names {
 #[derive(Debug)]
 struct Service {
     name: String,
-    tls: bool,
+    tls: TlsMode,
     routes: Routes,
 }
 
@@ -53,7 +53,7 @@ impl Names {
     ) -> Self {
         let service = |service: &switchback_config::Service| Service {
             name: service.name.clone(),
-            tls: service.tls.is_some(),
+            tls: service.tls.clone(),
             routes: Routes::new(service.routes.clone()),
         };
         let id = |node: &switchback_config::Node| ids.get(&node.handoff_address()).copied();
@@ -102,9 +102,9 @@ impl Names {
         Some(RouteTaken { route: route + 1, pool: self.pool_of(routes.action(route), Some(head), finished) })
     }
 
-    /// Whether clients of the service speak TLS.
-    pub(super) fn is_tls(&self, service: usize) -> bool {
-        self.services[service].tls
+    /// Whether clients of the service speak TLS, and who ends it.
+    pub(super) fn tls(&self, service: usize) -> &TlsMode {
+        &self.services[service].tls
     }
 
     /// The route of a ClientHello to the service.

@@ -292,7 +292,7 @@ impl Worker {
                 ]
             });
             if let Some(log) = &mut self.log
-                && !entry.is_logged_by_node()
+                && !entry.is_logged_by_node(&self.names)
             {
                 let at = finished.asked.as_ref().map_or(finished.at, |asked| asked.at);
                 log.write(now, &entry.line(&self.names, self.clock.wall + at));

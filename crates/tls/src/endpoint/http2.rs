@@ -312,7 +312,7 @@ fn target<'a>(
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
         Err(reject) => return Err(refused(reject)),
     };
-    let target = match service.way(&head, client.ip(), Protocol::Http2) {
+    let target = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
         Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
             Some(peer) => Target::Peer(peer),
             None => Target::Own { resume: here.resume },
