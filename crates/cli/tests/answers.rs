@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use common::cluster::TLS_NAME;
 use common::responses::{End, Responses};
 use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use nix::sys::signal::{Signal, kill};
@@ -308,5 +309,44 @@ fn a_port_without_a_service_refuses() -> Result {
         assert!(error.contains("Connection refused"), "{vip}: {error}");
     }
     assert_eq!(cluster.switch_counter("no_service")?, 2);
+    cluster.down()
+}
+
+/// The client is in 192.0.2.0/24.
+#[test]
+fn a_route_answers_clients_of_other_networks_with_its_status() -> Result {
+    let routes = "
+[[service.route]]
+path = \"/here/\"
+not = { client = \"192.0.2.0/24\" }
+respond = 403
+
+[[service.route]]
+path = \"/there/\"
+not = { client = \"198.51.100.0/24\" }
+respond = 451
+";
+    let plan = Plan { routes, tls: Some(String::new()), server_logs: true, ..Plan::default() };
+    let cluster = Cluster::start_with(plan)?;
+    let authority = cluster.lab.directory().join("shop.pem").display().to_string();
+    let vip = cluster.lab.vip4();
+    let status = |url: &str, more: &[&str]| {
+        let resolve = format!("{TLS_NAME}:443:{vip}");
+        let words = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &authority];
+        let words = words.into_iter().chain(["--resolve", &resolve]).chain(more.iter().copied()).chain([url]);
+        cluster.client().run(words)?.success()
+    };
+    let secure = format!("https://{TLS_NAME}");
+    for (base, more) in
+        [(format!("http://{vip}"), &[][..]), (secure.clone(), &["--http1.1"]), (secure, &["--http2"])]
+    {
+        assert_eq!(
+            status(&format!("{base}/here/small"), more)?,
+            "404",
+            "the server's answer: {base} {more:?}"
+        );
+        assert_eq!(status(&format!("{base}/there/small"), more)?, "451", "{base} {more:?}");
+    }
+    assert!(!cluster.server_log(0)?.contains("/there/"), "no server is asked");
     cluster.down()
 }

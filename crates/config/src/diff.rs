@@ -91,6 +91,7 @@ impl Cluster {
                 format!("{}{by}", shares.join(", "))
             }
             Action::Redirect(redirect) => format!("redirect {redirect}"),
+            Action::Respond(status) => format!("respond {status}"),
         };
         format!("{}{h2c} -> {action}", route.in_words())
     }

@@ -585,7 +585,7 @@ pub(crate) struct Route {
     /// by the switch.
     #[schemars(transform = shape::absent("`false`"))]
     pub h2c: Option<Spanned<bool>>,
-    /// Name of the pool one of whose nodes answers. Each route has one of `pool`, `split` and `redirect`.
+    /// Name of the pool one of whose nodes answers. Each route has one of `pool`, `split`, `redirect` and `respond`.
     #[schemars(transform = shape::absent(""))]
     pub pool: Option<Spanned<String>>,
     /// Pools that share the requests by weight.
@@ -594,6 +594,9 @@ pub(crate) struct Route {
     #[schemars(transform = shape::allowed(HASH_KEYS), transform = shape::absent("a pool is chosen for each request"))]
     pub split_by: Option<Spanned<String>>,
     pub redirect: Option<Spanned<Redirect>>,
+    /// Status of an answer that no server is asked for.
+    #[schemars(transform = shape::one_of(syntax::RESPOND_STATUSES), transform = shape::absent(""))]
+    pub respond: Option<Spanned<i64>>,
 }
 
 impl Route {

@@ -48,8 +48,10 @@ pub enum Action {
     Pool(usize),
     /// A node of one of several pools answers.
     Split(Arc<Split>),
-    /// The switch redirects the client.
+    /// The client is redirected.
     Redirect(Redirect),
+    /// The client gets this status.
+    Respond(u16),
 }
 
 /// Pools that share a route's requests.
@@ -82,7 +84,7 @@ impl Action {
         let (one, several) = match self {
             Action::Pool(pool) => (Some(*pool), &[][..]),
             Action::Split(split) => (None, &split.shares[..]),
-            Action::Redirect(_) => (None, &[][..]),
+            Action::Redirect(_) | Action::Respond(_) => (None, &[][..]),
         };
         one.into_iter().chain(several.iter().map(|(pool, _)| *pool))
     }

@@ -254,6 +254,7 @@ const PIECES: &[&[u8]] = &[
     b"\nclient = \"10.0.0.0/8\"\n",
     b"\nsplit = [{ pool = \"web\", weight = 99 }, { pool = \"api\", weight = 1 }]\n",
     b"\nsplit_by = \"cookie a\"\n",
+    b"\nrespond = 403\n",
     b"\nnot = { path = \"/b\" }\n",
     b"\n[[service.route.not]]\nheader = { name = \"a\", absent = true }\n",
     b"\nalpn = \"h2\"\n",
@@ -595,7 +596,7 @@ fn check_tls(cluster: &Cluster, service: &Service) {
 fn check_passthrough(cluster: &Cluster, service: &Service) {
     for route in &service.routes {
         assert!(takes_hellos(route));
-        assert!(!matches!(route.action, Action::Redirect(_)));
+        assert!(!matches!(route.action, Action::Redirect(_) | Action::Respond(_)));
         for pool in route.action.pools().map(|pool| &cluster.pools[pool]) {
             assert_eq!(pool.resume, Resume::Off);
             assert!(pool.health.as_ref().is_none_or(|health| health.check == Check::Tcp));
@@ -677,6 +678,7 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                             format!("{:?} {:?}", split.shares.iter().map(share).collect::<Vec<_>>(), split.by)
                         }
                         Action::Redirect(redirect) => format!("{redirect:?}"),
+                        Action::Respond(status) => format!("respond {status}"),
                     };
                     let Route { conditions, except, alpn, h2c, action: _ } = route;
                     format!("{conditions:?} {except:?} {alpn:?} {h2c} {pool}")

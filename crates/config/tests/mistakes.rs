@@ -406,8 +406,16 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "pool = \"web\"\n\n",
         "pool = \"web\"\nsplit = [{ pool = \"web\", weight = 0 }]\n\n",
         &[
-            "28:9: this route leads elsewhere already, allowed is one of pool, split and redirect",
+            "28:9: this route leads elsewhere already, allowed is one of pool, split, redirect and respond",
             "28:9: a split has at least two pools; for one there is pool",
+        ],
+    ),
+    (
+        "pool = \"web\"\n\n",
+        "pool = \"web\"\nrespond = 200\n\n",
+        &[
+            "28:11: this route leads elsewhere already, allowed is one of pool, split, redirect and respond",
+            "28:11: respond 200, allowed: 403, 404, 410, 451, 503",
         ],
     ),
     (
@@ -428,12 +436,12 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "path = \"/\"\npool = \"web\"",
         "path = \"/\"",
-        &["29:1: this route leads nowhere, allowed is one of pool, split and redirect"],
+        &["29:1: this route leads nowhere, allowed is one of pool, split, redirect and respond"],
     ),
     (
         "path = \"/\"\n",
         "path = \"/\"\nredirect = { scheme = \"https\" }\n",
-        &["31:12: this route leads elsewhere already, allowed is one of pool, split and redirect"],
+        &["31:12: this route leads elsewhere already, allowed is one of pool, split, redirect and respond"],
     ),
     (
         "path = \"/\"\npool = \"web\"",

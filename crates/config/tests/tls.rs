@@ -577,7 +577,7 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
     };
     let keys = "server = \"127.0.0.1:80\"\nsessions = \"session\"\nhand_over = \"direct\"\ntickets = \"node\"\n\
                 protocols = [\"h2\"]\nmin_version = \"1.2\"\nclient_address = \"none\"\nbusy_connections = 1\n\
-                busy_cpu = \"1%\"\nktls = true\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
+                busy_cpu = \"1%\"\nktls = true\nclient_certificates = { ca = \"c\" }\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
     let keyed =
         format!("{GOOD}{}", PASSED.replace("passthrough = true\n", &format!("passthrough = true\n{keys}")));
     let names = keys.lines().filter(|line| !line.starts_with("[[") && !line.starts_with("key"));
@@ -590,7 +590,7 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
         .map(|(at, what)| (at.to_owned(), what.to_owned()))
         .unzip();
     assert_eq!(whats, expected);
-    assert_eq!((&*places[0], &*places[9], &*places[10]), ("39:10", "48:8", "50:9"));
+    assert_eq!((&*places[0], &*places[9], &*places[11]), ("39:10", "48:8", "51:9"));
 
     let why = "in a service with passthrough, where nobody reads requests";
     let conditions = "path = \"/a\"\nmethod = \"GET\"\nheader = { name = \"x\" }\nh2c = true\npool";
@@ -611,7 +611,15 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
         ["path_exact", "query"].map(|key| format!("{key} {why}, allowed are host, client and alpn"))
     );
     let redirect = PASSED.replace("pool = \"web\"", "redirect = { path = \"/a\" }");
-    assert_eq!(told(&format!("{GOOD}{redirect}")), [format!("41:12: redirect {why}, allowed is pool")]);
+    assert_eq!(
+        told(&format!("{GOOD}{redirect}")),
+        [format!("41:12: redirect {why}, allowed are pool and split")]
+    );
+    let respond = PASSED.replace("pool = \"web\"", "respond = 403");
+    assert_eq!(
+        told(&format!("{GOOD}{respond}")),
+        [format!("41:11: respond {why}, allowed are pool and split")]
+    );
 
     let pooled = |lines: &str| told(&format!("{}{PASSED}", common::pooled(lines)));
     let whose = "in pool \"web\" of a service with passthrough";

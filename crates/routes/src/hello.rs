@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use switchback_config::{Action, Conditions, Protocol, Route};
+use switchback_config::{Conditions, Protocol, Route};
 
 use crate::{Condition, Routes};
 
@@ -11,7 +11,7 @@ impl Routes {
     /// route to a pool which takes it whatever it will ask for, or else the first that may take it.
     pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>], client: IpAddr) -> Option<usize> {
         let may_take = |route: &Route| failed_hello(route, host, protocols, client).is_none();
-        let leads_to_pool = |route: &Route| !matches!(route.action, Action::Redirect(_));
+        let leads_to_pool = |route: &Route| route.action.pools().next().is_some();
         let is_candidate = |(_, route): &(usize, &Route)| leads_to_pool(route) && may_take(route);
         let mut candidates = self.routes.iter().enumerate().filter(is_candidate).peekable();
         let first = candidates.peek().map(|(index, _)| *index);

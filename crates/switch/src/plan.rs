@@ -145,6 +145,8 @@ pub enum Choice<'a> {
     Split(&'a Arc<Split>),
     /// Answer with a redirect.
     Redirect(&'a Redirect),
+    /// Answer with this status.
+    Respond(u16),
 }
 
 /// Time for a node to learn that reports are wanted and to send the first one.
@@ -385,6 +387,7 @@ impl Plan {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Split(split) => Choice::Split(split),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
+            Action::Respond(status) => Choice::Respond(*status),
         }))
     }
 
@@ -394,7 +397,7 @@ impl Plan {
     }
 
     /// The pool of a split for a request that begins at this number: the one of whose nodes the request has a session by
-    /// cookie, or else [`share_of`].
+    /// cookie, or else by [weight](switchback_routes::share).
     pub fn pool_of_split(
         &mut self,
         split: &Split,
@@ -430,7 +433,7 @@ impl Plan {
         match routes.action(route) {
             Action::Pool(pool) => Some(*pool),
             Action::Split(split) => Some(share_of(split, &self.key, flow, None, begins)),
-            Action::Redirect(_) => None,
+            Action::Redirect(_) | Action::Respond(_) => None,
         }
     }
 

@@ -61,7 +61,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
             lines.add("redirect", format!("the switch answers {status} and ends the connection"));
             lines.add("Location", location);
         }
-        Outcome::Answered { status: 404, .. } => {
+        Outcome::Answered { status: 404, .. } if request.routes.iter().all(Option::is_some) => {
             lines.add("answer", "no route takes it: the switch answers 404 and ends the connection");
         }
         Outcome::Answered { status, .. } => {

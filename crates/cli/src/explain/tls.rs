@@ -1,6 +1,6 @@
 //! Explanations of TLS connections, as text.
 
-use switchback_config::{Action, ClientAuth, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
+use switchback_config::{ClientAuth, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
 use switchback_switch::explain::{
     Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls, Spoken,
 };
@@ -65,8 +65,8 @@ fn hello_routes(lines: &mut Lines, service: &Service, hello: &Hello) {
             HelloRoute::Some if taken => {
                 format!("yes: it may take some of its requests ({asked}), and no route takes all")
             }
-            HelloRoute::Some if matches!(route.action, Action::Redirect(_)) => {
-                format!("not yet: the node redirects some of its requests ({asked})")
+            HelloRoute::Some if route.action.pools().next().is_none() => {
+                format!("not yet: the node answers some of its requests ({asked})")
             }
             HelloRoute::Some => format!("not yet: it takes some of its requests ({asked})"),
         };
@@ -160,7 +160,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
             lines.add("redirect", format!("the node answers {status}"));
             lines.add("Location", location);
         }
-        Decrypted::Answered { status: 404, .. } => {
+        Decrypted::Answered { status: 404, .. } if request.routes.iter().all(Option::is_some) => {
             lines.add("answer", "no route takes it: the node answers 404")
         }
         Decrypted::Answered { status, .. } => lines.add("answer", format!("the node answers {status}")),

@@ -72,7 +72,7 @@ fn https_urls() {
                 "service   secure (192.0.2.100:443)",
                 "route 1   no: it wants shop.example.com, not img.example.com",
                 "route 2   not yet: it takes some of its requests (paths that begin with /img/)",
-                "route 3   not yet: the node redirects some of its requests (host *.example.com, paths that begin with /old)",
+                "route 3   not yet: the node answers some of its requests (host *.example.com, paths that begin with /old)",
                 "route 4   no: it wants shop.example.com, not h2.example.com",
                 "route 5   yes: it takes host shop.example.com",
                 "pool      web: n1 (weight 1), n2 (weight 2)",

@@ -74,8 +74,10 @@ impl Mistakes {
                 self.at_offset(place, format!("{key} {why}, allowed are host, client and alpn"));
             }
         }
-        if let Some(redirect) = &file.redirect {
-            self.at(redirect, format!("redirect {why}, allowed is pool"));
+        for (key, place) in [("redirect", start(&file.redirect)), ("respond", start(&file.respond))] {
+            if let Some(place) = place {
+                self.at_offset(place, format!("{key} {why}, allowed are pool and split"));
+            }
         }
     }
 

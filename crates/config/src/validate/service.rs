@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::conditions::Texts;
@@ -115,8 +116,8 @@ impl Mistakes {
         let Some(h2c) = route.h2c.as_ref().filter(|h2c| *h2c.get_ref()) else { return false };
         if *tls != TlsMode::Off {
             self.at(h2c, "h2c is HTTP/2 without TLS, but the service has TLS");
-        } else if route.redirect.is_some() {
-            self.at(h2c, "h2c goes to a pool, but the route is a redirect");
+        } else if route.redirect.is_some() || route.respond.is_some() {
+            self.at(h2c, "h2c goes to a pool, but the route leads to none");
         }
         true
     }
@@ -128,15 +129,22 @@ impl Mistakes {
         tls: &TlsMode,
         pool_names: &Names<'_>,
     ) -> Action {
-        let raw::Route { pool, split, split_by, redirect, .. } = place.get_ref();
-        let several = "this route leads elsewhere already, allowed is one of pool, split and redirect";
-        match (pool, split, redirect) {
-            (None, None, None) => {
-                self.at(place, "this route leads nowhere, allowed is one of pool, split and redirect");
-            }
-            (Some(_), _, Some(redirect)) | (None, Some(_), Some(redirect)) => self.at(redirect, several),
-            (Some(_), Some(split), None) => self.at(split, several),
-            _ => {}
+        let raw::Route { pool, split, split_by, redirect, respond, .. } = place.get_ref();
+        let start = |span: Range<usize>| span.start;
+        let actions = [
+            pool.as_ref().map(|pool| start(pool.span())),
+            split.as_ref().map(|split| start(split.span())),
+            redirect.as_ref().map(|redirect| start(redirect.span())),
+            respond.as_ref().map(|respond| start(respond.span())),
+        ];
+        let mut actions = actions.into_iter().flatten();
+        if actions.next().is_none() {
+            self.at(place, "this route leads nowhere, allowed is one of pool, split, redirect and respond");
+        }
+        for second in actions {
+            let what =
+                "this route leads elsewhere already, allowed is one of pool, split, redirect and respond";
+            self.at_offset(second, what);
         }
         if let (Some(by), None) = (split_by, split) {
             self.at(by, "split_by without split, leave the line out");
@@ -149,12 +157,15 @@ impl Mistakes {
             Some(key)
         });
         let pool = pool.as_ref().and_then(|pool| self.resolve("pool", pool, pool_names));
-        match (redirect, split) {
-            (Some(redirect), _) => Action::Redirect(self.redirect(redirect, conditions)),
-            (None, Some(split)) => {
+        let respond = respond.as_ref();
+        let respond = respond.and_then(|status| self.take(status, syntax::respond_status(*status.get_ref())));
+        match (redirect, split, respond) {
+            (Some(redirect), ..) => Action::Redirect(self.redirect(redirect, conditions)),
+            (None, None, Some(status)) => Action::Respond(status),
+            (None, Some(split), _) => {
                 Action::Split(Arc::new(Split { shares: self.shares(split, pool_names), by }))
             }
-            (None, None) => Action::Pool(pool.unwrap_or_default()),
+            (None, None, None) => Action::Pool(pool.unwrap_or_default()),
         }
     }
 

@@ -97,7 +97,7 @@ fn judge(routes: &[Route], bytes: &[u8]) -> Option<(u16, bool)> {
     let client = [192, 0, 2, 1].into();
     match Routes::new(routes.to_vec()).find(&Request { head: &head, client }).ok()??.action {
         Action::Pool(pool) => Some((pool as u16, !head.keep_alive)),
-        Action::Split(_) | Action::Redirect(_) => None,
+        Action::Split(_) | Action::Redirect(_) | Action::Respond(_) => None,
     }
 }
 

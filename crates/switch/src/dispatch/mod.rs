@@ -740,6 +740,9 @@ impl Dispatcher {
             Some((_, Choice::Redirect(redirect))) => {
                 Verdict::Answer { reply: Reply::redirect(redirect, &head, flow.vip()), head: is_head }
             }
+            Some((_, Choice::Respond(status))) => {
+                Verdict::Answer { reply: Reply::Status(status), head: is_head }
+            }
             Some((service, Choice::Pool(pool))) => {
                 self.judge_for((service, pool), now, flow, (&head, data), entry)
             }

@@ -147,7 +147,7 @@ proptest! {
                 let redirects = matches!(outcome, Outcome::Answered { status: 301, location: Some(_) });
                 prop_assert!(redirects, "{:?}", outcome);
             }
-            Some(Choice::Split(_)) => unreachable!("no route has one"),
+            Some(Choice::Split(_) | Choice::Respond(_)) => unreachable!("no route has one"),
             Some(Choice::Pool(pool)) => {
                 prop_assert_eq!(action, Some(Action::Pool(pool)));
                 let Outcome::Forwarded(forwarded) = outcome else { panic!("{outcome:?}") };

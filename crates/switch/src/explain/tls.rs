@@ -211,6 +211,7 @@ impl Decrypted {
         let has_node = |pool: &usize| cluster.pools[*pool].nodes.contains(&node);
         match action {
             None => Decrypted::Answered { status: 404, location: None },
+            Some(Action::Respond(status)) => Decrypted::Answered { status: *status, location: None },
             Some(Action::Redirect(redirect)) => {
                 let location = location(redirect, Scheme::Https, head, flow.vip());
                 Decrypted::Answered { status: redirect.status, location: Some(location) }
@@ -281,9 +282,7 @@ fn hello_routes(service: &Service, said: &ClientHello, client: IpAddr) -> Vec<He
                 None => format!("it wants no name, and {asked} is asked for"),
             })
         }
-        None if takes_all(route, host, client) && !matches!(route.action, Action::Redirect(_)) => {
-            HelloRoute::All
-        }
+        None if takes_all(route, host, client) && route.action.pools().next().is_some() => HelloRoute::All,
         None => HelloRoute::Some,
     };
     service.routes.iter().map(of).collect()

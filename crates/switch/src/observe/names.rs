@@ -125,7 +125,7 @@ impl Names {
         let split = match action {
             Action::Pool(pool) => return Some(*pool),
             Action::Split(split) => split,
-            Action::Redirect(_) => return None,
+            Action::Redirect(_) | Action::Respond(_) => return None,
         };
         let has_node = |pool: &usize| finished.node.is_some_and(|node| self.members[*pool].contains(&node));
         let mut with_node = action.pools().filter(has_node);

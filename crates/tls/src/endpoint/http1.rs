@@ -150,6 +150,7 @@ impl Conversation<'_> {
             Way::Here(here) => self.serve_here(client, entry, &request, here).await,
             Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
             Way::Redirect(redirect) => redirect_to(client, entry, redirect, &head).await,
+            Way::Respond(status) => refuse(client, service, entry, status, request.is_head()).await,
             Way::Nowhere => refuse(client, service, entry, 404, request.is_head()).await,
             Way::Refused(reject) => refuse(client, service, entry, reject.status(), request.is_head()).await,
         }

@@ -322,6 +322,9 @@ fn target<'a>(
             let location = location(redirect, Scheme::Https, &head, client.flow.1);
             return Err(Instead::Redirect(redirect.status, location));
         }
+        Way::Respond(status) => {
+            return Err(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN).into());
+        }
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
         Way::Refused(reject) => return Err(refused(reject)),
     };

@@ -217,6 +217,8 @@ pub(super) enum Way<'a> {
     Elsewhere(&'a Elsewhere),
     /// Nowhere: the client is redirected.
     Redirect(&'a Redirect),
+    /// Nowhere: the client gets this status.
+    Respond(u16),
     /// No route takes it.
     Nowhere,
     /// Nowhere: the request is one that two parsers could read differently.
@@ -279,6 +281,7 @@ impl Service {
             Ok(Some(action @ Action::Split(split))) => {
                 self.way_to(self.pool_here(action).unwrap_or_else(|| self.share(split, client)))
             }
+            Ok(Some(Action::Respond(status))) => Way::Respond(*status),
             Ok(None) => Way::Nowhere,
             Err(reject) => Way::Refused(reject),
         }
