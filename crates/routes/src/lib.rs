@@ -16,7 +16,7 @@ mod split;
 
 use std::collections::{BTreeMap, HashMap};
 
-use regex::bytes::RegexSet;
+use regex::bytes::{RegexSet, RegexSetBuilder};
 use switchback_config::{Action, Conditions, HostMatch, PathMatch, Protocol, Route};
 use switchback_http::{Reject, path};
 
@@ -234,7 +234,9 @@ impl Patterns {
             Conditions { path: Some(PathMatch::Regex(pattern)), .. } => Some(pattern.anchored()),
             _ => None,
         };
-        let set = RegexSet::new(indices.iter().filter_map(pattern)).expect("each is a valid expression");
+        // The size of each is limited already.
+        let set = RegexSetBuilder::new(indices.iter().filter_map(pattern)).size_limit(usize::MAX).build();
+        let set = set.expect("each is a valid expression");
         (!indices.is_empty()).then_some(Patterns { set, routes: indices })
     }
 

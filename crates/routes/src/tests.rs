@@ -298,3 +298,13 @@ fn a_host_too_long_for_a_name_is_found_all_the_same() {
     let request = Request { head: &head, client: CLIENT };
     assert!(Routes::new(vec![exact]).find(&request).unwrap().is_some());
 }
+
+#[test]
+fn many_large_expressions_are_one_search() {
+    let routes =
+        (0..500).map(|route| to(route, conditions(&format!("path_regex = \"/[ab]{{600}}/{route}\""))));
+    let routes = Routes::new(routes.collect());
+    let text = format!("GET /{}/499 HTTP/1.1\r\nHost: a\r\n\r\n", "ab".repeat(300));
+    let head = parsed(&text);
+    assert_eq!(routes.place(&Request { head: &head, client: CLIENT }), Ok(Some(499)));
+}
