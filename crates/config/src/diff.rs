@@ -1,6 +1,6 @@
 //! Changes between two clusters in words, for the log of a reload.
 
-use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Tls, TlsMode};
+use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Split, Tls, TlsMode};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
@@ -84,7 +84,7 @@ impl Cluster {
         let action = match &route.action {
             Action::Pool(pool) => self.pools[*pool].name.clone(),
             Action::Split(split) => {
-                let crate::Split { shares, by } = &**split;
+                let Split { shares, by } = &**split;
                 let share = |(pool, weight): &(usize, u32)| format!("{} {weight}", self.pools[*pool].name);
                 let shares: Vec<String> = shares.iter().map(share).collect();
                 let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));

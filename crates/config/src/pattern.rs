@@ -30,11 +30,6 @@ impl Pattern {
         Ok(Pattern { text: text.into(), prefix, whole })
     }
 
-    /// The expression as in the file.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
     /// An expression that is found in those texts only that match as a whole.
     pub fn anchored(&self) -> &str {
         self.whole.as_str()
@@ -66,6 +61,7 @@ impl fmt::Debug for Pattern {
     }
 }
 
+/// As in the file.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

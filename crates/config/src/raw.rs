@@ -581,8 +581,8 @@ pub(crate) struct Route {
     /// requests for which everything in one of these tables holds.
     pub not: Option<Spanned<OneOrMany<Conditions>>>,
     /// Whether clients may speak HTTP/2 to the pool without TLS: with prior knowledge, which only a route without `host`,
-    /// `path`, `header` and `query` takes, or after `Upgrade: h2c`. Such a connection stays with its node, and no request in it is read
-    /// by the switch.
+    /// `path`, `header` and `query` takes, or after `Upgrade: h2c`. Such a connection stays with its node, and no request in
+    /// it is read by the switch.
     #[schemars(transform = shape::absent("`false`"))]
     pub h2c: Option<Spanned<bool>>,
     /// Name of the pool one of whose nodes answers. Each route has one of `pool`, `split`, `redirect` and `respond`.

@@ -58,3 +58,4 @@ pub use slow_server::{ServiceTime, SlowServerOptions};
 pub use state::{HostInfo, LabInfo, list};
 pub use teardown::sweep;
 pub use topology::{Builder, Role, Routing, Topology};
+pub use xdp::instruction;

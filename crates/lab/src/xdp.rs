@@ -3,19 +3,20 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_sys::bpf_insn;
+use libbpf_sys::{BPF_ALU64, BPF_EXIT, BPF_JMP, BPF_K, BPF_MOV, XDP_PASS, bpf_insn};
 use nix::net::if_::if_nametoindex;
 
 use crate::error::{Doing, Result};
 use crate::netns::NetNs;
 
-const MOV64_IMM: u8 = 0xb7;
-const EXIT: u8 = 0x95;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// The smallest program, which passes every packet.
 pub(crate) fn pass() -> [bpf_insn; 2] {
-    [instruction(MOV64_IMM, libbpf_sys::XDP_PASS as i32), instruction(EXIT, 0)]
+    [
+        instruction(BPF_ALU64 | BPF_MOV | BPF_K, (0, 0), 0, XDP_PASS as i32),
+        instruction(BPF_JMP | BPF_EXIT, (0, 0), 0, 0),
+    ]
 }
 
 /// Attaches a program to a device of the namespace, or with None detaches the one that it has.
@@ -48,8 +49,12 @@ fn load(program: &[bpf_insn]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn instruction(code: u8, imm: i32) -> bpf_insn {
-    bpf_insn { code, imm, ..Default::default() }
+/// An instruction of a BPF program, with the numbers of the registers that it writes and reads.
+pub fn instruction(code: u32, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
+    let mut instruction = bpf_insn { code: code as u8, off, imm, ..bpf_insn::default() };
+    instruction.set_dst_reg(to);
+    instruction.set_src_reg(from);
+    instruction
 }
 
 fn check(result: i32) -> io::Result<i32> {

@@ -15,7 +15,7 @@ use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
 use switchback_tls::{Certificates, ClientCertificates, TicketKeys, Tickets};
-use switchback_wire::{keys, sb_key};
+use switchback_wire::keys;
 
 use crate::insurance::{Insurance, Listeners};
 use crate::moving::Mover;
@@ -227,7 +227,7 @@ fn service_config(
         },
         client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
-        secret: secrets(plan).first().map_or_else(sb_key::default, keys::handoff_key),
+        secret: plan.sign,
         pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool)).collect(),
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),

@@ -232,24 +232,11 @@ impl Builder<'_> {
                 self.routes.iter().map(takes).collect::<Routes>()
             };
             // Of the text itself, and of longer ones.
-            let [whole, longer] = [allowed(true), allowed(false)];
-            let [whole, longer] = [whole, longer].map(|routes| Self::class(&mut self.path_classes, routes));
-            let [loose, slash] = match off.get(&longer) {
-                Some(states) => *states,
-                None => {
-                    let states = [self.state(), self.state()];
-                    off.insert(longer, states);
-                    states
-                }
-            };
-            let [query, longer_query] = [whole, longer].map(|class| match queries.get(&class) {
-                Some(state) => *state,
-                None => {
-                    let state = self.state();
-                    queries.insert(class, state);
-                    state
-                }
-            });
+            let [whole, longer] =
+                [true, false].map(|is_whole| Self::class(&mut self.path_classes, allowed(is_whole)));
+            let [loose, slash] = *off.entry(longer).or_insert_with(|| [self.state(), self.state()]);
+            let [query, longer_query] =
+                [whole, longer].map(|class| *queries.entry(class).or_insert_with(|| self.state()));
             for from in [*state, loose, slash, query, longer_query] {
                 let is_whole = from == *state || from == query;
                 let (class, query) = if is_whole { (whole, query) } else { (longer, longer_query) };
@@ -379,14 +366,7 @@ impl Builder<'_> {
                 let class = self.host_class(&at);
                 self.classes[usize::from(from)] = class;
                 self.go(from, b'\r', line_feed | END_OF_HOST);
-                let port = match ports.get(&class) {
-                    Some(port) => *port,
-                    None => {
-                        let port = self.port(class, line_feed);
-                        ports.insert(class, port);
-                        port
-                    }
-                };
+                let port = *ports.entry(class).or_insert_with(|| self.port(class, line_feed));
                 self.go(from, b':', port);
             }
             for byte in (0..128u8)

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::conditions::Texts;
 use super::redirect;
 use crate::mistakes::{Mistakes, Names};
-use crate::raw::SHARES;
-use crate::raw::Spanned;
+use crate::raw::{SHARES, Spanned};
 use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, TlsMode, raw, syntax};
 
 /// The listen addresses seen so far.

@@ -11,7 +11,7 @@ use libbpf_sys::{
     BPF_JMP32, BPF_JNE, BPF_K, BPF_LDX, BPF_MEM, BPF_MOV, BPF_ST, BPF_W, BPF_X, XDP_PASS, XDP_TX, bpf_insn,
 };
 use serde::Deserialize;
-use switchback_lab::{Builder, Error, Host, Lab, Result};
+use switchback_lab::{Builder, Error, Host, Lab, Result, instruction};
 
 use super::{Running, System};
 use crate::cpu::CpuMeter;
@@ -103,11 +103,4 @@ fn store(offset: i16, [a, b, c, d, e, f]: Mac) -> [bpf_insn; 2] {
         instruction(BPF_ST | BPF_MEM | BPF_W, (2, 0), offset, i32::from_ne_bytes([a, b, c, d])),
         instruction(BPF_ST | BPF_MEM | BPF_H, (2, 0), offset + 4, i32::from(i16::from_ne_bytes([e, f]))),
     ]
-}
-
-fn instruction(code: u32, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
-    let mut instruction = bpf_insn { code: code as u8, off, imm, ..bpf_insn::default() };
-    instruction.set_dst_reg(to);
-    instruction.set_src_reg(from);
-    instruction
 }
