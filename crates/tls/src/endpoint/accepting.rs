@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ::log::debug;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::budgets::{Always, Kind, Permit};
@@ -28,18 +29,41 @@ const RETRY: Duration = Duration::from_millis(10);
 /// How long a connection between nodes may be idle; longer than [`peers`](super::peers) keep one.
 const PEER_IDLE: Duration = Duration::from_secs(60);
 
-/// A listener at this address only, so that each VIP has an accept queue of its own. Its connections do not wait to fill
+/// A listener at this address only, so that each VIP has accept queues of its own. Its connections do not wait to fill
 /// packets: Linux gives a new socket the listener's TCP_NODELAY.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.set_nodelay(true)?;
+    let socket = new_socket(address)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Accepts clients' connections to a VIP. Each is served by the service that is configured there when it is accepted.
-pub(super) async fn accept_clients(listener: TcpListener, vip: SocketAddr, shared: Arc<Shared>) {
+/// So many listeners at this address, among which the kernel divides its connections (`SO_REUSEPORT`): threads that
+/// accept do not contend for one queue.
+pub(super) fn listen_together(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    let listener = |_| {
+        let socket = new_socket(address)?;
+        socket.set_reuseport(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    (0..count).map(listener).collect()
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// Accepts clients' connections to a VIP from all of its listeners.
+pub(super) async fn accept_clients(listeners: Vec<TcpListener>, vip: SocketAddr, shared: Arc<Shared>) {
+    let accepting = listeners.into_iter().map(|listener| accept_from(listener, vip, Arc::clone(&shared)));
+    accepting.collect::<JoinSet<()>>().join_all().await;
+}
+
+/// Accepts connections of one listener. Each is served by the service that is configured there when it is accepted.
+async fn accept_from(listener: TcpListener, vip: SocketAddr, shared: Arc<Shared>) {
     loop {
         let Ok((socket, client)) = listener.accept().await else {
             sleep(RETRY).await;
@@ -150,5 +174,33 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
                 return tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel chooses the listener by a hash of the connection's addresses: that all of them go to one of two has a
+    /// chance of 2^-63.
+    #[tokio::test]
+    async fn listeners_share_the_connections_of_their_address() -> io::Result<()> {
+        const CONNECTIONS: usize = 64;
+        let free = listen((std::net::Ipv4Addr::LOCALHOST, 0).into())?.local_addr()?;
+        let listeners = listen_together(free, 2)?;
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            clients.push(TcpStream::connect(free).await?);
+        }
+        let mut accepted = [0; 2];
+        for _ in 0..CONNECTIONS {
+            tokio::select! {
+                one = listeners[0].accept() => accepted[0] += usize::from(one.is_ok()),
+                one = listeners[1].accept() => accepted[1] += usize::from(one.is_ok()),
+            }
+        }
+        assert_eq!(accepted[0] + accepted[1], CONNECTIONS);
+        assert!(accepted.iter().all(|count| *count > 0), "{accepted:?}");
+        Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! The TLS endpoint: takes clients' connections, and takes their requests to the server of this node.
 //!
-//! It is a runtime of its own beside the agent, with a listener for each VIP of a service with TLS
+//! It is a runtime of its own beside the agent. Each VIP of a service with TLS has a listener for each thread
 //! (`accepting`). What is configured is one immutable `Services` that a reload replaces; connections go on with the
 //! service that they began with. Listeners are told apart by their VIP only, and look the service up for each connection,
-//! so a reload leaves a VIP's listener alone whatever else changes about it.
+//! so a reload leaves a VIP's listeners alone whatever else changes about it.
 
 mod accepting;
 mod budgets;
@@ -55,7 +55,7 @@ use tokio::task::JoinHandle;
 
 use crate::TicketKeys;
 
-use accepting::{accept_clients, accept_peers, listen};
+use accepting::{accept_clients, accept_peers, listen, listen_together};
 use load::Loads;
 use services::Services;
 use shared::Shared;
@@ -79,6 +79,7 @@ pub use transit::{Frozen, Handoff};
 /// All services with TLS of a node.
 pub struct Endpoint {
     runtime: Runtime,
+    threads: usize,
     shared: Arc<Shared>,
     /// By VIP.
     listeners: Tasks,
@@ -101,8 +102,9 @@ impl Endpoint {
         insurer: Arc<dyn Insurer>,
         cpu: Arc<AtomicU32>,
     ) -> Result<Self, SetError> {
+        let threads = threads.max(1);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
+            .worker_threads(threads)
             .thread_name("tls")
             .enable_io()
             .enable_time()
@@ -132,6 +134,7 @@ impl Endpoint {
         runtime.spawn(memory::give_back(Arc::clone(&shared.budgets)));
         Ok(Endpoint {
             runtime,
+            threads,
             shared,
             listeners: Tasks::default(),
             sharing,
@@ -168,8 +171,8 @@ impl Endpoint {
                 .map_err(SetError::Tls)?;
         self.shared.services.store(Arc::new(services));
         self.listeners.keep(&vips);
-        for (vip, listener) in bound {
-            let task = accept_clients(listener, vip, Arc::clone(&self.shared));
+        for (vip, listeners) in bound {
+            let task = accept_clients(listeners, vip, Arc::clone(&self.shared));
             self.listeners.add(vip, self.runtime.spawn(task));
         }
         self.sharing.set(nodes);
@@ -182,10 +185,13 @@ impl Endpoint {
     }
 
     /// Listeners for those of these VIPs that have none.
-    fn bind(&self, vips: &HashSet<SocketAddr>) -> Result<Vec<(SocketAddr, TcpListener)>, SetError> {
+    fn bind(&self, vips: &HashSet<SocketAddr>) -> Result<Vec<(SocketAddr, Vec<TcpListener>)>, SetError> {
         let _entered = self.runtime.enter();
-        let new = vips.iter().filter(|vip| !self.listeners.has(vip));
-        new.map(|vip| Ok((*vip, listen(*vip).map_err(|error| SetError::Listen(*vip, error))?))).collect()
+        let bind = |vip: &SocketAddr| match listen_together(*vip, self.threads) {
+            Ok(listeners) => Ok((*vip, listeners)),
+            Err(error) => Err(SetError::Listen(*vip, error)),
+        };
+        vips.iter().filter(|vip| !self.listeners.has(vip)).map(bind).collect()
     }
 
     /// Replaces the access log; after an error the old one goes on.
