@@ -167,7 +167,7 @@ fn requests_on_the_command_line() {
             &["--header", "X-Tenant: 7", "/beta"],
             &[
                 "route 3   yes: it takes paths that begin with /beta, header field x-tenant with 7",
-                "decided   by the L7 thread: the route has conditions that XDP does not read",
+                "decided   by the L7 thread: the route has conditions or limits that XDP does not know",
             ],
         ),
         (
@@ -241,7 +241,7 @@ fn each_kind_of_condition_says_why_it_does_not_hold() {
             &[
                 "route 3   no: it has no query parameter v",
                 "route 5   yes: it takes clients in 192.0.2.0/24 or 2001:db8::/32, not (paths that begin with /v)",
-                "decided   by the L7 thread: the route has conditions that XDP does not read",
+                "decided   by the L7 thread: the route has conditions or limits that XDP does not know",
             ],
         ),
         (&["/login"], &["route 1   yes: it takes path /login", "decided   in XDP"]),
@@ -253,6 +253,67 @@ fn each_kind_of_condition_says_why_it_does_not_hold() {
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
         assert_lines(&stdout(&output), parts, &format!("{arguments:?}"));
     }
+}
+
+#[test]
+fn limits_and_clients_that_are_not_let_in() {
+    let cluster = r#"
+[cluster]
+key_file = "key"
+[[networks]]
+name = "office"
+file = "office.txt"
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+[[pool]]
+name = "web"
+nodes = ["n1"]
+policy = "round-robin"
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80"]
+clients = { allow = ["office"], deny = ["198.51.100.66"] }
+limit.client = { connections = { rate = 20 }, requests = { rate = 100, burst = 200 } }
+[[service.route]]
+path = "/login"
+pool = "web"
+limit = { client = { rate = 5, period = "1m" }, all = { rate = 50, over = "wait" } }
+[[service.route]]
+pool = "web"
+"#;
+    let directory = directory("limits", cluster);
+    fs::write(directory.join("office.txt"), "198.51.100.0/24\n").unwrap();
+    let rows: [(&[&str], &[&str]); 3] = [
+        (
+            &["--client", "198.51.100.7", "/login"],
+            &[
+                "limit     connections of each client: 20 in 1s, burst 20",
+                "limit     requests of each client: 100 in 1s, burst 200",
+                "limit     requests by this route of each client: 5 in 1m, burst 5",
+                "limit     requests by this route of all clients: 50 in 1s, burst 50, wait",
+                "decided   by the L7 thread: the route has conditions or limits that XDP does not know",
+            ],
+        ),
+        (&["--client", "198.51.100.7", "/"], &["decided   in XDP"]),
+        (
+            &["--client", "198.51.100.66", "/"],
+            &[
+                "client    198.51.100.66 is not let in: its connections are not answered, and requests on open ones get 403",
+                "answer    the switch answers 403",
+            ],
+        ),
+    ];
+    for (arguments, parts) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+        assert_lines(&stdout(&output), parts, &format!("{arguments:?}"));
+    }
+    let output = explain(&directory, &["--json", "--client", "198.51.100.66", "/"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let request = &said["connections"][0]["requests"][0];
+    assert_eq!((&request["client_admitted"], &request["outcome"]), (&false.into(), &"answered".into()));
+    assert_eq!(request["limits"].as_array().unwrap().len(), 2);
 }
 
 #[test]

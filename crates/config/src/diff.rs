@@ -1,6 +1,9 @@
 //! Changes between two clusters in words, for the log of a reload.
 
-use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Split, Tls, TlsMode};
+use crate::{
+    AccessLog, Action, Admin, Admitted, ClientMatch, Cluster, Network, RequestRate, Route, Service, Split,
+    Tls, TlsMode,
+};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
@@ -53,10 +56,15 @@ impl Cluster {
                     TlsMode::Terminate(_) => false.to_string(),
                     TlsMode::Passthrough => true.to_string(),
                 };
+                let clients = |service: &Service| Admitted::in_words(service.admitted.as_ref());
+                all_changed(name, clients(old_service), clients(new_service), lines);
+                let limits = |service: &Service| service.limits.in_words();
+                all_changed(name, limits(old_service), limits(new_service), lines);
                 changed(name, "tls.passthrough", passthrough(old_service), passthrough(new_service), lines);
                 let tls = |service: &Service| Tls::in_words(service.tls.terminated());
                 all_changed(name, tls(old_service), tls(new_service), lines);
                 routes(name, &self.routes_in_words(old_service), &new.routes_in_words(new_service), lines);
+                lists(name, old_service, new_service, lines);
             },
         );
         named(
@@ -93,7 +101,12 @@ impl Cluster {
             Action::Redirect(redirect) => format!("redirect {redirect}"),
             Action::Respond(status) => format!("respond {status}"),
         };
-        format!("{}{h2c} -> {action}", route.in_words())
+        let [client, all] = route.limit.in_words(RequestRate::to_string);
+        let limit = match route.limit.is_none() {
+            true => String::new(),
+            false => format!(", limit client {client}, all {all}"),
+        };
+        format!("{}{h2c}{limit} -> {action}", route.in_words())
     }
 }
 
@@ -141,6 +154,30 @@ fn networks(old: &[Network], new: &[Network], lines: &mut Vec<String>) {
     lines.extend(gone.map(|network| format!("clients of {network} removed")));
     let added = new.iter().filter(|network| !old.contains(network));
     lines.extend(added.map(|network| format!("clients of {network} added")));
+}
+
+/// Tells of lists of networks with the same name and other networks.
+fn lists(name: &str, old: &Service, new: &Service, lines: &mut Vec<String>) {
+    let named = |service: &Service| {
+        let conditions =
+            service.routes.iter().flat_map(|route| std::iter::once(&route.conditions).chain(&route.except));
+        let of_routes = conditions.filter_map(|conditions| conditions.clients.clone());
+        let of_routes: Vec<_> = of_routes.map(|clients| (clients.to_string(), clients)).collect();
+        (service.admitted.clone(), of_routes)
+    };
+    let (old_admitted, old_clients) = named(old);
+    let (new_admitted, new_clients) = named(new);
+    let has_same_words =
+        Admitted::in_words(old_admitted.as_ref()) == Admitted::in_words(new_admitted.as_ref());
+    if has_same_words && old_admitted != new_admitted {
+        lines.push(format!("{name}: clients: other networks in the lists"));
+    }
+    for (words, clients) in new_clients {
+        let is_other = |(old_words, old): &&(String, ClientMatch)| *old_words == words && *old != clients;
+        if old_clients.iter().any(|old| is_other(&old)) {
+            lines.push(format!("{name}: clients in {words}: other networks in the list"));
+        }
+    }
 }
 
 fn routes(name: &str, old: &[String], new: &[String], lines: &mut Vec<String>) {

@@ -8,8 +8,8 @@
 //! looks at the other files that it names; `key` handles the cluster key, which is kept in a file of its own because
 //! `cluster.toml` is shown around and the key must not be.
 //!
-//! [`parse`] is all of it without touching the disk, [`load`] reads `cluster.toml` and the key, and [`check`] looks at
-//! every file.
+//! [`parse`] is all of it of which only lists of networks are on the disk, [`load`] reads `cluster.toml` and the key, and
+//! [`check`] looks at every file.
 
 mod access_log;
 mod admin;
@@ -29,6 +29,7 @@ mod node;
 mod pattern;
 mod persistence;
 mod pool;
+mod rate;
 mod raw;
 mod redirect;
 mod reference;
@@ -57,11 +58,12 @@ pub use hash_key::HashKey;
 pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
 pub use limits::{Caps, Limits, TlsLimits};
-pub use network::{MAX_NETWORKS, Network};
+pub use network::{Admitted, ClientMatch, MAX_NETWORKS, Network, Networks};
 pub use node::{Adoption, MAX_NODES, Node, WEIGHTS};
 pub use pattern::Pattern;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
 pub use pool::{Balance, Delegate, Pool, Resume};
+pub use rate::{Limit, Over, Rate, RequestRate, ServiceLimits};
 pub use redirect::{Redirect, RedirectPath, Scheme};
 pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files, reference, schema};
 pub use reports::Reports;
@@ -95,7 +97,7 @@ pub fn check(
     checked(text, file, look, key::read_keys)
 }
 
-/// Checks `text` as the content of `file`, without touching the disk.
+/// Checks `text` as the content of `file`; reads no other file but the lists of networks that it names.
 ///
 /// `file` stands in the messages, and the directory it is in is where relative paths begin, such as that of the
 /// `key_file`. `keys` is asked for the keys in the key file once everything else has been found valid; [`load`]
@@ -116,8 +118,8 @@ fn checked(
 ) -> Result<Checked, Error> {
     let invalid = |mistakes| error::invalid(text, file, mistakes);
     let (raw, mistakes) = document::read_all::<raw::File>(text).map_err(|mistake| invalid(vec![mistake]))?;
-    let (mut cluster, mut warnings) = validate::check(&raw, mistakes).map_err(invalid)?;
     let directory = file.parent().unwrap_or(Path::new(""));
+    let (mut cluster, mut warnings) = validate::check(&raw, mistakes, directory).map_err(invalid)?;
     for service in &mut cluster.services {
         if let TlsMode::Terminate(tls) = &mut service.tls {
             tls.join(directory);

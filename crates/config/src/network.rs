@@ -1,13 +1,14 @@
 //! Networks of clients.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The most networks of clients that a cluster can have.
 pub const MAX_NETWORKS: usize = 256;
 
 /// A network: all addresses whose first bits are the same. Displays as in the file, `198.51.100.0/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Network {
     /// The first address: all bits behind the prefix are 0.
     pub address: IpAddr,
@@ -16,8 +17,13 @@ pub struct Network {
 }
 
 impl Network {
+    /// All addresses of IPv4.
+    pub(crate) const ALL_V4: Network = Network { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix_len: 0 };
+    /// All addresses of IPv6.
+    pub(crate) const ALL_V6: Network = Network { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix_len: 0 };
+
     /// The network with this prefix that the address is in. None if the prefix is longer than the address.
-    pub(crate) fn around(address: IpAddr, prefix_len: u8) -> Option<Network> {
+    pub fn around(address: IpAddr, prefix_len: u8) -> Option<Network> {
         let address = match address {
             IpAddr::V4(v4) => {
                 let behind = 32u32.checked_sub(prefix_len.into())?;
@@ -33,20 +39,130 @@ impl Network {
         Some(Network { address, prefix_len })
     }
 
+    /// The network of one address.
+    pub(crate) fn of(address: IpAddr) -> Network {
+        Network { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
+    }
+
     /// Whether the address is in it. An IPv4-mapped IPv6 address is in no network of IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && Network::around(address, self.prefix_len).is_some_and(|around| around == *self)
-    }
-
-    /// Whether it has all addresses of the other one.
-    pub(crate) fn takes_all_of(&self, other: &Network) -> bool {
-        self.prefix_len <= other.prefix_len && self.contains(other.address)
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+/// Values of networks, of which an address has that of the longest prefix. A look-up takes a step for each length of a
+/// prefix that occurs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Networks<T> {
+    values: BTreeMap<Network, T>,
+    lens_v4: BTreeSet<u8>,
+    lens_v6: BTreeSet<u8>,
+}
+
+impl<T> Default for Networks<T> {
+    fn default() -> Self {
+        Networks { values: BTreeMap::new(), lens_v4: BTreeSet::new(), lens_v6: BTreeSet::new() }
+    }
+}
+
+impl<T> Networks<T> {
+    /// Sets the value of a network.
+    pub fn insert(&mut self, network: Network, value: T) {
+        let lens = if network.address.is_ipv4() { &mut self.lens_v4 } else { &mut self.lens_v6 };
+        lens.insert(network.prefix_len);
+        self.values.insert(network, value);
+    }
+
+    /// The value of an address.
+    pub fn at(&self, address: IpAddr) -> Option<&T> {
+        self.around(Network::of(address))
+    }
+
+    /// The value of the smallest network that has all addresses of this one.
+    fn around(&self, network: Network) -> Option<&T> {
+        let lens = if network.address.is_ipv4() { &self.lens_v4 } else { &self.lens_v6 };
+        let longest_first = lens.range(..=network.prefix_len).rev();
+        longest_first
+            .filter_map(|len| Network::around(network.address, *len))
+            .find_map(|around| self.values.get(&around))
+    }
+
+    /// All networks with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&Network, &T)> {
+        self.values.iter()
+    }
+
+    /// Number of networks.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// The clients of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientMatch {
+    /// As in the file: networks, addresses and names of lists.
+    pub(crate) texts: Vec<String>,
+    pub(crate) networks: Networks<()>,
+}
+
+impl ClientMatch {
+    /// Whether the address is one of theirs. An IPv4-mapped IPv6 address is in no network of IPv4.
+    pub fn matches(&self, address: IpAddr) -> bool {
+        self.networks.at(address).is_some()
+    }
+
+    /// Whether each network of the other is within one of these.
+    pub(crate) fn takes_all_of(&self, other: &ClientMatch) -> bool {
+        other.networks.iter().all(|(network, ())| self.networks.around(*network).is_some())
+    }
+}
+
+impl fmt::Display for ClientMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.texts.join(" or "))
+    }
+}
+
+/// Which clients a service lets in: the longest network that has the client's address decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Whether the clients of a network are let in. Both families have a network of all addresses.
+    pub networks: Networks<bool>,
+    /// As in the file.
+    pub(crate) allow: Vec<String>,
+    pub(crate) deny: Vec<String>,
+}
+
+impl Admitted {
+    /// Each key with its value. Lists in files are told by their number of networks.
+    pub(crate) fn in_words(admitted: Option<&Admitted>) -> [(&'static str, String); 3] {
+        let words = |texts: fn(&Admitted) -> &Vec<String>| {
+            let texts = admitted.map(texts).filter(|texts| !texts.is_empty());
+            texts.map_or("(none)".to_owned(), |texts| texts.join(", "))
+        };
+        let networks = admitted.map_or(0, |admitted| admitted.networks.len());
+        [
+            ("clients.allow", words(|admitted| &admitted.allow)),
+            ("clients.deny", words(|admitted| &admitted.deny)),
+            ("clients, networks", networks.to_string()),
+        ]
+    }
+
+    /// Whether a client with this address is let in.
+    pub fn admits(&self, address: IpAddr) -> bool {
+        self.networks.at(address).is_some_and(|admits| *admits)
     }
 }

@@ -15,8 +15,9 @@ use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
 use crate::{
     Adoption, Balance, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS,
-    MAX_NODES, MAX_SWITCHES, Model, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope, TlsVersion,
-    WEIGHTS, access_log, health, limits, persistence, pool, redirect, reports, shape, syntax, tls,
+    MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope,
+    TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate, redirect, reports, shape,
+    syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -32,7 +33,7 @@ pub(crate) const SHARES: RangeInclusive<u32> = 0..=1_000_000;
 const HOSTS: &str = "a name, an address, or `*.example.com` for every name that ends so and is longer";
 const PATHS: &str = "`/` and then visible ASCII without `\"#<>?\\`, in normal form";
 const METHODS: &str = "names such as `\"GET\"`";
-const NETWORKS: &str = "networks such as `\"198.51.100.0/24\"`";
+const NETWORKS: &str = "networks such as `\"198.51.100.0/24\"`, addresses, and names of `[[networks]]`";
 const REGEX: &str = "the syntax of the Rust crate `regex`; at most 64 KiB when it is compiled";
 
 const URL_PATH: &str = "begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`";
@@ -65,6 +66,8 @@ pub(crate) struct File {
     #[serde(default)]
     #[schemars(length(max = MAX_NETWORKS))]
     pub client: Vec<Client>,
+    #[serde(default)]
+    pub networks: Vec<NetworkList>,
 }
 
 /// What holds for the cluster as a whole.
@@ -136,7 +139,7 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held as u64)))]
     pub held: Option<Spanned<String>>,
-    /// Connections that a switch knows at a time, each for 250 bytes of kernel memory, which is taken at its start. Of more,
+    /// Connections that a switch knows at a time, each for 275 bytes of kernel memory, which is taken at its start. Of more,
     /// those give way of which nothing has been heard for longest; nodes are asked about them when they go on. A change needs
     /// a restart of the switch.
     #[schemars(transform = shape::number(limits::FLOWS))]
@@ -437,9 +440,82 @@ pub(crate) struct Service {
     )))]
     pub listen: Spanned<Vec<Spanned<String>>>,
     pub tls: Option<Tls>,
+    pub clients: Option<Clients>,
+    pub limit: Option<ServiceLimits>,
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub route: Vec<Spanned<Route>>,
+}
+
+/// Which clients may use the service. The longest network that has a client's address decides; of a network that stands in both
+/// lists `deny`. A switch drops packets by which other clients would begin a connection or a first request, and answers
+/// further requests 403.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Clients {
+    /// Clients that are let in. With this key all others are not.
+    #[schemars(transform = shape::allowed(NETWORKS), transform = shape::absent("all"))]
+    pub allow: Option<Spanned<Texts>>,
+    /// Clients that are not let in.
+    #[schemars(transform = shape::allowed(NETWORKS), transform = shape::absent("none"))]
+    pub deny: Option<Spanned<Texts>>,
+}
+
+/// How often clients may connect to the service and ask it. Each switch counts for itself; of a service whose TLS the nodes
+/// end, each node counts the requests that it decrypts.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServiceLimits {
+    /// Length of the prefix whose addresses count as one client, for IPv4.
+    #[schemars(transform = shape::number(rate::PREFIX_V4), extend("default" = rate::DEFAULT_PREFIXES.0))]
+    pub ipv4_prefix: Option<Spanned<i64>>,
+    /// The same for IPv6.
+    #[schemars(transform = shape::number(rate::PREFIX_V6), extend("default" = rate::DEFAULT_PREFIXES.1))]
+    pub ipv6_prefix: Option<Spanned<i64>>,
+    /// What each client may do.
+    pub client: Option<Limited>,
+    /// What all clients together may do.
+    pub all: Option<Limited>,
+}
+
+/// Limits of connections and requests.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Limited {
+    /// New connections: of clients over it, a switch drops SYNs and first data, which clients send again.
+    pub connections: Option<Rate>,
+    /// Requests, whatever comes of them.
+    pub requests: Option<Rate>,
+}
+
+/// A token bucket.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rate {
+    /// Most in a `period`.
+    #[schemars(transform = shape::number(rate::EVENTS))]
+    pub rate: Spanned<i64>,
+    /// The time of `rate`.
+    #[schemars(transform = shape::time(rate::PERIOD), extend("default" = time(rate::DEFAULT_PERIOD)))]
+    pub period: Option<Spanned<String>>,
+    /// Most at once.
+    #[schemars(transform = shape::number(rate::EVENTS), transform = shape::absent("`rate`"))]
+    pub burst: Option<Spanned<i64>>,
+    /// What becomes of a request over the limit, not of a connection: it is answered 429 with `Retry-After`, or waits for its
+    /// turn for at most `wait_timeout`.
+    #[schemars(transform = shape::one_of(Over::ALL.map(Over::name)))]
+    #[schemars(extend("default" = Over::default().name()))]
+    pub over: Option<Spanned<String>>,
+}
+
+/// Limits of requests.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteLimits {
+    /// Requests of each client, as `[service.limit]` tells clients apart.
+    pub client: Option<Rate>,
+    /// Requests of all clients together.
+    pub all: Option<Rate>,
 }
 
 /// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks HTTP/1.1; or,
@@ -597,6 +673,7 @@ pub(crate) struct Route {
     /// Status of an answer that no server is asked for.
     #[schemars(transform = shape::one_of(syntax::RESPOND_STATUSES), transform = shape::absent(""))]
     pub respond: Option<Spanned<i64>>,
+    pub limit: Option<RouteLimits>,
 }
 
 impl Route {
@@ -718,4 +795,21 @@ pub(crate) struct Client {
         "an address with the length of a prefix; no bits behind the prefix, each network once"
     ))]
     pub network: Spanned<String>,
+}
+
+/// Networks with a name, for `client` of routes and `[service.clients]`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkList {
+    /// Its name.
+    #[schemars(transform = shape::name)]
+    pub name: Spanned<String>,
+    /// Networks.
+    #[schemars(transform = shape::allowed("networks such as `\"198.51.100.0/24\"`, and addresses"))]
+    #[schemars(transform = shape::absent("none"))]
+    pub list: Option<Spanned<Texts>>,
+    /// A file with more of them, one in each line; `#` or `;` begins a comment. It is on every machine, and read again by
+    /// every reload. A relative path begins at the directory of `cluster.toml`.
+    #[schemars(transform = shape::allowed("path of a file"), transform = shape::absent("none"))]
+    pub file: Option<Spanned<String>>,
 }

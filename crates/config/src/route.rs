@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{HashKey, Network, Pattern, Protocol, Redirect};
+use crate::{ClientMatch, HashKey, Limit, Pattern, Protocol, Redirect, RequestRate};
 
 /// A route: it takes requests for which its conditions hold, but for its exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Route {
     pub alpn: Vec<Protocol>,
     /// A client that the route takes may go on in HTTP/2 without TLS, of which the switch reads nothing.
     pub h2c: bool,
+    /// Limits of its requests, beside those of the service.
+    pub limit: Limit<RequestRate>,
     /// The action on the request.
     pub action: Action,
 }
@@ -37,8 +39,8 @@ pub struct Conditions {
     pub headers: Vec<FieldMatch>,
     /// All of these hold for the parameters of the query.
     pub query: Vec<FieldMatch>,
-    /// The client's address is in one of these.
-    pub clients: Vec<Network>,
+    /// The client is one of these.
+    pub clients: Option<ClientMatch>,
 }
 
 /// The action of a route on its requests.
@@ -98,7 +100,7 @@ impl Route {
 
     /// Whether the route takes every request that `other` would take, as far as their texts tell.
     pub fn takes_all_of(&self, other: &Route) -> bool {
-        let Route { conditions, except, alpn, h2c, action: _ } = self;
+        let Route { conditions, except, alpn, h2c, limit: _, action: _ } = self;
         let excepts_less = except.iter().all(|one| other.except.iter().any(|other| other.takes_all_of(one)));
         conditions.takes_all_of(&other.conditions)
             && excepts_less
@@ -137,12 +139,14 @@ impl Conditions {
             && has_all(methods, &other.methods, PartialEq::eq)
             && follow(headers, &other.headers)
             && follow(query, &other.query)
-            && has_all(clients, &other.clients, Network::takes_all_of)
+            && clients
+                .as_ref()
+                .is_none_or(|ours| other.clients.as_ref().is_some_and(|other| ours.takes_all_of(other)))
     }
 
     /// Whether a client with this address is one of theirs.
     pub fn take_client(&self, address: IpAddr) -> bool {
-        self.clients.is_empty() || self.clients.iter().any(|network| network.contains(address))
+        self.clients.as_ref().is_none_or(|clients| clients.matches(address))
     }
 
     /// Whether a host is one of theirs; None if the request names none.
@@ -160,7 +164,7 @@ impl Conditions {
         words.extend(one_of("host", hosts.iter().map(HostMatch::to_string).collect()));
         words.extend(path.as_ref().map(PathMatch::to_string));
         words.extend(one_of("method", methods.clone()));
-        words.extend(one_of("clients in", clients.iter().map(Network::to_string).collect()));
+        words.extend(clients.as_ref().map(|clients| format!("clients in {clients}")));
         words.extend(query.iter().map(|parameter| format!("query {parameter}")));
         words.extend(headers.iter().map(|field| format!("header field {field}")));
         words

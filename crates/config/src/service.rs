@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Route, Scheme, TlsMode};
+use crate::{Admitted, Route, Scheme, ServiceLimits, TlsMode};
 
 /// The most listen addresses that all services can have together.
 pub const MAX_LISTEN: usize = 256;
@@ -19,6 +19,11 @@ pub struct Service {
     /// hash by anything but the client. With [`TlsMode::Passthrough`] nobody of the cluster can: routes have no conditions
     /// but on hosts, clients and [`Route::alpn`], and lead to pools, without [`Resume`](crate::Resume) or checks by HTTP.
     pub tls: TlsMode,
+    /// The clients that it lets in; None for all.
+    pub admitted: Option<Admitted>,
+    /// Limits of its connections and requests. Of a service with TLS the node that has a connection counts the requests on
+    /// it; with [`TlsMode::Passthrough`] there is no limit of requests.
+    pub limits: ServiceLimits,
     /// The first route that matches a request takes it; at least one. A request that none matches is
     /// answered 404.
     pub routes: Vec<Route>,

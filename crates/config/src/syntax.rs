@@ -208,6 +208,25 @@ pub(crate) fn network(text: &str) -> Result<Network, String> {
     Ok(network)
 }
 
+/// A network, or the network of one address.
+pub(crate) fn network_or_address(text: &str) -> Result<Network, String> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
+            Err(format!("{text} is IPv4-mapped, allowed is IPv4 as \"198.51.100.7\""))
+        }
+        Ok(address) => Ok(Network::of(address)),
+        Err(_) => network(text),
+    }
+}
+
+/// A network or an address of clients, which is not one of these names of lists.
+pub(crate) fn client<'a>(text: &str, lists: impl Iterator<Item = &'a str>) -> Result<Network, String> {
+    match text.contains(['.', ':', '/']) {
+        true => network_or_address(text),
+        false => Err(unknown("networks", text, lists)),
+    }
+}
+
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| {
         format!(

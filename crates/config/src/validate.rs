@@ -11,10 +11,12 @@ mod conditions;
 mod health;
 mod limits;
 mod machines;
+mod networks;
 mod nodes;
 mod passthrough;
 mod persistence;
 mod pool;
+mod rates;
 mod redirect;
 mod reports;
 mod service;
@@ -23,16 +25,19 @@ mod tls;
 mod warnings;
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use crate::error::Mistake;
 use crate::mistakes::Mistakes;
 use crate::{Cluster, MAX_NODES, Rank, raw};
-use service::Listening;
+use service::{Listening, Named};
 
-/// Returns the cluster, which has no keys yet, and warnings. `mistakes` are those in the structure of the file.
+/// Returns the cluster, which has no keys yet, and warnings. `mistakes` are those in the structure of the file, whose relative
+/// paths begin at `directory`.
 pub(crate) fn check(
     file: &raw::File,
     mut mistakes: Mistakes,
+    directory: &Path,
 ) -> Result<(Cluster, Vec<Mistake>), Vec<Mistake>> {
     mistakes.path("key_file", &file.cluster.key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports, file.node.len());
@@ -59,9 +64,11 @@ pub(crate) fn check(
     if file.service.is_empty() {
         mistakes.in_file("no service, at least one [[service]] is needed");
     }
+    let lists = mistakes.network_lists(&file.networks, directory);
+    let named = Named { pools: &pool_names, lists: &lists };
     let mut listening = Listening { nodes: &nodes, taken: HashMap::new() };
     let services = file.service.iter();
-    let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening));
+    let services = services.map(|service| mistakes.service(service, &named, &mut listening));
     let services: Vec<_> = services.collect();
     if nodes.len() == file.node.len() {
         mistakes.servers_of_machines(&file.node, &nodes, &pools, &services);

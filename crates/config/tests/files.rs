@@ -10,8 +10,8 @@ use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
-    HostMatch, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect, RedirectPath,
-    Reports, Resume, Route, Scheme, TlsLimits, TlsMode, ValueMatch, parse,
+    HostMatch, Limit, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect,
+    RedirectPath, Reports, Resume, Route, Scheme, TlsLimits, TlsMode, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -87,6 +87,7 @@ fn what_the_good_file_means() {
         except: vec![],
         alpn: vec![],
         h2c: false,
+        limit: Limit::default(),
         action: Action::Pool(0),
     };
     assert_eq!(

@@ -680,11 +680,12 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                         Action::Respond(status) => format!("respond {status}"),
                     };
-                    let Route { conditions, except, alpn, h2c, action: _ } = route;
-                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {pool}")
+                    let Route { conditions, except, alpn, h2c, limit, action: _ } = route;
+                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {limit:?} {pool}")
                 });
                 let routes: Vec<_> = routes.collect();
-                (service.name.clone(), service.listen.clone(), service.tls.clone(), routes)
+                let guards = (service.admitted.clone(), service.limits);
+                (service.name.clone(), service.listen.clone(), service.tls.clone(), guards, routes)
             });
             let switches = cluster.switches.iter().map(|switch| {
                 let names = switch.services.iter().map(|&service| cluster.services[service].name.clone());

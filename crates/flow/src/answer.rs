@@ -19,6 +19,11 @@ const LINGER: Duration = Duration::from_secs(5);
 pub enum Reply {
     /// An error of this status.
     Status(u16),
+    /// The request is over a rate limit (429, RFC 6585 section 4).
+    TooMany {
+        /// Time after which the limit allows a request, in seconds.
+        retry_after: u64,
+    },
     /// What is wrong with the request.
     Refused(Reject),
     /// What is wrong with a ClientHello, or with those who could answer it.
@@ -47,6 +52,7 @@ impl Reply {
             Reply::Refused(reject) => reject.status(),
             Reply::Alert(reject) => reject.status(),
             Reply::PlainHttp => 400,
+            Reply::TooMany { .. } => 429,
             Reply::Status(status) | Reply::Redirect { status, .. } => *status,
         }
     }
@@ -71,6 +77,7 @@ impl Reply {
         match self {
             Reply::Status(503) => extra.push_str("Retry-After: 1\r\n"),
             Reply::Status(_) | Reply::Alert(_) => {}
+            Reply::TooMany { retry_after } => extra = format!("Retry-After: {retry_after}\r\n"),
             Reply::PlainHttp => body += " This port speaks HTTPS.",
             Reply::Refused(reject) => body += &format!(" Reason: {reject}."),
             Reply::Redirect { location, .. } => {
@@ -245,6 +252,7 @@ fn explain(status: u16) -> (&'static str, &'static str) {
         451 => ("Unavailable For Legal Reasons", "This service must not answer."),
         408 => ("Request Timeout", "The request's head did not arrive in time."),
         413 => ("Content Too Large", "The request's body is longer than is accepted."),
+        429 => ("Too Many Requests", "This service limits how often it is asked."),
         431 => ("Request Header Fields Too Large", "The request's head is longer than is accepted."),
         501 => ("Not Implemented", "The request uses a method or transfer coding that is not supported."),
         502 => ("Bad Gateway", "The server that had the connection is gone."),

@@ -43,6 +43,8 @@ pub struct Request {
     pub wanted: Option<NodeId>,
     /// Cookies that look like a session's and are not.
     pub cookies_ignored: u16,
+    /// Its turn, if a rate limit has it wait.
+    pub not_before: Option<Duration>,
 }
 
 impl Request {
@@ -60,6 +62,7 @@ impl Request {
             session: None,
             wanted: None,
             cookies_ignored: 0,
+            not_before: None,
         }
     }
 

@@ -17,19 +17,22 @@ pub enum Reject {
     TooLong,
     /// No route matches the server name or the protocols.
     Unrecognized,
+    /// The service does not let the client in.
+    Denied,
     /// No node can take the connection, or the ClientHello was not complete in time.
     Unavailable,
 }
 
 impl Reject {
     /// All reasons.
-    pub const ALL: [Reject; 7] = [
+    pub const ALL: [Reject; 8] = [
         Reject::NotTls,
         Reject::Malformed,
         Reject::Illegal,
         Reject::Unexpected,
         Reject::TooLong,
         Reject::Unrecognized,
+        Reject::Denied,
         Reject::Unavailable,
     ];
 
@@ -42,6 +45,7 @@ impl Reject {
             Reject::Unexpected => "tls-unexpected",
             Reject::TooLong => "tls-too-long",
             Reject::Unrecognized => "tls-unrecognized-name",
+            Reject::Denied => "tls-access-denied",
             Reject::Unavailable => "tls-unavailable",
         }
     }
@@ -54,6 +58,7 @@ impl Reject {
             Reject::Unexpected => 10,                 // unexpected_message
             Reject::TooLong => 22,                    // record_overflow
             Reject::Unrecognized => 112,              // unrecognized_name
+            Reject::Denied => 49,                     // access_denied
             Reject::Unavailable => 80,                // internal_error
         }
     }
@@ -62,6 +67,7 @@ impl Reject {
     pub fn status(self) -> u16 {
         match self {
             Reject::Unrecognized => 404,
+            Reject::Denied => 403,
             Reject::Unavailable => 503,
             _ => 400,
         }

@@ -16,6 +16,7 @@ use switchback_tls::endpoint::{
 };
 use switchback_tls::{Certificates, ClientCertificates, TicketKeys, Tickets};
 use switchback_wire::keys;
+use switchback_wire::report::pool_id;
 
 use crate::insurance::{Insurance, Listeners};
 use crate::moving::Mover;
@@ -242,6 +243,8 @@ fn service_config(
             head_timeout: limits.head_timeout,
             tls: limits.tls,
         },
+        rates: switchback_rates::RequestLimits::new(service, limits.wait_timeout, pool_id),
+        admitted: service.admitted.clone(),
         resume_after: limits.resume_after,
     })
 }

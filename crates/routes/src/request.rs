@@ -69,7 +69,10 @@ pub fn why_not(route: &Route, request: &Request<'_>, condition: Condition) -> St
             }
         }
         Condition::Method => format!("method is {}, not {}", request.head.method, methods.join(" or ")),
-        Condition::Client => format!("client is {}, not in {}", request.client, joined(clients)),
+        Condition::Client => {
+            let clients = clients.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("client is {}, not in {clients}", request.client)
+        }
         Condition::Header(index) => {
             let value = request.head.header(&headers[index].name);
             field_is("header field", &headers[index], value.map(|value| value.escape_ascii().to_string()))

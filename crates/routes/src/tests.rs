@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use proptest::prelude::*;
-use switchback_config::{Action, ClusterKey, Conditions, PathMatch, Redirect, RedirectPath, Scheme};
+use switchback_config::{Action, ClusterKey, Conditions, Limit, PathMatch, Redirect, RedirectPath, Scheme};
 use switchback_http::{Head, Limits, Progress, parse_head};
 
 use super::*;
@@ -11,7 +11,14 @@ use super::*;
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 
 fn to(pool: usize, conditions: Conditions) -> Route {
-    Route { conditions, except: Vec::new(), alpn: Vec::new(), h2c: false, action: Action::Pool(pool) }
+    Route {
+        conditions,
+        except: Vec::new(),
+        alpn: Vec::new(),
+        h2c: false,
+        limit: Limit::default(),
+        action: Action::Pool(pool),
+    }
 }
 
 fn prefix(text: &str) -> Option<PathMatch> {

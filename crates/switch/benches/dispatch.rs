@@ -116,12 +116,12 @@ fn main() {
     let routes = plan(&round_robin);
     let service = routes.service(vip).expect("the VIP is the service's");
     criterion
-        .bench_function("route", |bencher| bencher.iter(|| routes.choose(service, black_box(&head), CLIENT)));
+        .bench_function("route", |bencher| bencher.iter(|| routes.route(service, black_box(&head), CLIENT)));
     let by_regex = plan(&routed(NODES, PolicyKind::RoundRobin, "", |route| {
         format!("path_regex = \"/service/([a-z]+/)*{route}(/.*)?\"\n")
     }));
     criterion.bench_function("route by regular expression", |bencher| {
-        bencher.iter(|| by_regex.choose(service, black_box(&head), CLIENT));
+        bencher.iter(|| by_regex.route(service, black_box(&head), CLIENT));
     });
 
     for nodes in [NODES, 10 * NODES] {
@@ -173,7 +173,11 @@ fn bench_requests(criterion: &mut Criterion, name: &str, cluster: &Cluster, requ
             let mapped = Entry::decode(&entry);
             let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
             let record = sb_record { kind, flow, entry, ..Default::default() };
-            let at = Moment { now: Duration::from_micros(client.into()), map: &|_| mapped };
+            let at = Moment {
+                now: Duration::from_micros(client.into()),
+                map: &|_| mapped,
+                take: &switchback_switch::dispatch::unlimited,
+            };
             dispatcher.on_record(at, &record, &packet);
             dispatcher.output.clear();
             // Nobody answers here; what has been given up makes room.

@@ -16,6 +16,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "counters.h"
+#include "guard.h"
 #include "handoff.h"
 #include "maps.h"
 #include "packet.h"
@@ -231,9 +232,16 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
                              const struct sb_switch_settings *s)
 {
         int ecn = (p->flags & (SB_TCP_ECE | SB_TCP_CWR)) == (SB_TCP_ECE | SB_TCP_CWR);
+        const struct sb_guard *guard = guard_of(vip);
         struct sb_tcp_options syn;
         struct syn_cookie cookie;
 
+        if (guard) {
+                int verdict = welcome(&p->flow, guard);
+
+                if (verdict != WELCOME)
+                        return verdict;
+        }
         contest(&flows, p);
         contest(&waiting, p);
         read_options(ctx, p, &syn);

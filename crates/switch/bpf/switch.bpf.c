@@ -19,6 +19,7 @@
 #include "flow.h"
 #include "forward.h"
 #include "framing.h"
+#include "guard.h"
 #include "handoff.h"
 #include "handshake.h"
 #include "icmp.h"
@@ -135,6 +136,7 @@ enum placing {
 static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p, struct sb_flow_entry *entry,
                                            const struct sb_vip *vip, const struct sb_switch_settings *s)
 {
+        const struct sb_guard *guard = guard_of(vip);
         struct sb_choices *queue;
         int plain, node;
         __u16 left = 0;
@@ -145,7 +147,7 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
         if (plain < 0)
                 return PLACED_NOT;
         queue = choices_of(vip, plain & PLAIN_POOL);
-        if (!queue)
+        if (!queue || (guard && !have_tokens(&p->flow, guard, SB_OF_REQUESTS)))
                 return PLACED_NOT;
         node = take_choice(queue, &left);
         if (node < 0)
@@ -164,6 +166,8 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
                 bpf_map_delete_elem(&flows, &p->flow);
                 return PLACED_TWICE;
         }
+        if (guard)
+                take_tokens_of(&p->flow, guard, SB_OF_REQUESTS);
         p->handoff_op = SB_OP_ADOPT;
         p->handoff_flags = recovery_of(plain);
         p->handoff_share = queue->share;
@@ -199,13 +203,15 @@ static __noinline int is_probe(const struct packet *p, const struct sb_switch_se
  * A packet without a flow entry: the end of a handshake, a first request, or a packet of a flow that only its
  * node knows.
  */
-static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p,
+static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
                                       const struct sb_switch_settings *s)
 {
+        const struct sb_guard *guard = guard_of(vip);
         struct sb_flow_entry *entry = new_entry();
         struct sb_tcp_options options;
         enum maker maker;
         struct end *end;
+        int verdict;
 
         if (!entry)
                 return XDP_DROP;
@@ -217,6 +223,12 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         if (maker && p->payload && (!end || end->in_doubt)) {
                 if (is_damaged(ctx, p))
                         return drop(SB_SWITCH_DROP_CHECKSUM);
+                if (guard) {
+                        verdict = welcome(&p->flow, guard);
+                        if (verdict != WELCOME)
+                                return verdict;
+                        take_tokens_of(&p->flow, guard, SB_OF_CONNECTIONS);
+                }
                 entry->origin = p->seq;
                 entry->next = p->seq;
                 entry->begins = p->seq;
@@ -255,7 +267,7 @@ static __always_inline void give_way(void *map, const struct packet *p, __u32 or
 
 /* A packet of a flow in `waiting`, or of an unknown one. */
 static __always_inline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
-                                           const struct sb_switch_settings *s)
+                                           const struct sb_vip *vip, const struct sb_switch_settings *s)
 {
         struct sb_flow_entry *place, *entry = read_entry(&waiting, &p->flow, &place);
 
@@ -263,14 +275,14 @@ static __always_inline int on_waiting_flow(struct xdp_md *ctx, const struct pack
                 return on_held(ctx, p, entry);
         if (entry)
                 give_way(&waiting, p, entry->origin);
-        return on_unknown_flow(ctx, p, s);
+        return on_unknown_flow(ctx, p, vip, s);
 }
 
 /* A packet of a flow that is not in `flows`. */
 static __noinline int on_flow_without_node(struct xdp_md *ctx, struct packet *p, const struct sb_vip *vip,
                                            const struct sb_switch_settings *s)
 {
-        int verdict = on_waiting_flow(ctx, p, s);
+        int verdict = on_waiting_flow(ctx, p, vip, s);
         struct sb_flow_entry *entry;
 
         if (verdict != BEGINS_HERE)
@@ -301,6 +313,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
                                                const struct sb_vip *vip)
 {
         __s32 before = (__s32)(entry->next - p->seq);
+        const struct sb_guard *guard = guard_of(vip);
         int plain;
 
         if (is_damaged(ctx, p))
@@ -322,7 +335,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
                 return BEYOND_ASK;
         plain = read_plain(ctx, p, vip);
         if (plain < 0 || !is_member(vip, plain & PLAIN_POOL, entry->node) ||
-            !is_still_at(&flows, &p->flow, place))
+            !is_still_at(&flows, &p->flow, place) || (guard && !take_request(&p->flow, guard)))
                 return BEYOND_ASK;
         entry->tries = 0;
         begin_request(p, entry, plain);

@@ -462,11 +462,12 @@ impl Builder<'_> {
     }
 }
 
-/// Whether method, path and host decide what the route takes.
+/// Whether method, path and host decide what the route takes, and how often.
 fn is_decided(route: &Route) -> bool {
     let Conditions { hosts: _, path, methods: _, headers, query, clients } = &route.conditions;
-    let others = [headers.is_empty(), query.is_empty(), clients.is_empty(), route.except.is_empty()];
-    !matches!(path, Some(PathMatch::Regex(_))) && others.iter().all(|is_empty| *is_empty)
+    let others = [headers.is_empty(), query.is_empty(), clients.is_none(), route.except.is_empty()];
+    let is_plain = !matches!(path, Some(PathMatch::Regex(_))) && route.limit.is_none();
+    is_plain && others.iter().all(|is_empty| *is_empty)
 }
 
 /// Characters of a field name, except the underscore, which some servers treat as a hyphen.

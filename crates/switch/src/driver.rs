@@ -33,6 +33,7 @@ use crate::cookies::{ALL_SLOTS, Keys};
 use crate::dispatch::seeking::PROBES;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::group::Group;
+use crate::guards::Listed;
 use crate::ids::NodeIds;
 use crate::nexthop::Route;
 use crate::observe::{Clock, Names, Observer, ObserverMessage, Reporter};
@@ -81,6 +82,7 @@ pub struct Driver<'a> {
     ways: HashMap<u32, Ways>,
     announcers: Vec<Announcer>,
     bank: usize,
+    listed: Listed,
     ahead: Ahead,
     reports: ReportWait,
     started: Instant,
@@ -406,14 +408,16 @@ impl<'a> Driver<'a> {
         plan.standing_changed = false;
         let members = |pool| plan.keepers(pool, now);
         let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, members));
+        let guards = program.guards().write(self.bank, &self.cluster, &mut self.listed)?;
         let places = self.set_up_ahead();
         let mut vips = HashMap::new();
-        for (service, vip) in std::iter::zip(&self.cluster.services, express) {
+        let services = std::iter::zip(&self.cluster.services, std::iter::zip(express, guards));
+        for (service, (vip, guard)) in services {
             for address in &service.listen {
                 let headers = if address.is_ipv4() { 40 } else { 60 };
                 let mss = mtu.saturating_sub(overhead + headers);
                 let VipPlaces { places, listener } = places.get(address).copied().unwrap_or_default();
-                let vip = sb_vip { mss, places, listener, ..vip };
+                let vip = sb_vip { mss, places, listener, guard, ..vip };
                 vips.insert(bytes_of(&endpoint(*address)).to_vec(), vip);
             }
         }

@@ -16,6 +16,7 @@ mod cookies;
 mod driver;
 mod express;
 mod group;
+mod guards;
 mod ids;
 mod key;
 mod nexthop;

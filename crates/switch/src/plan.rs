@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume, Scheme, Split};
+use switchback_config::{
+    Action, Admitted, Cluster, Delegate, Limits, Model, Rank, Redirect, Resume, Scheme, Split,
+};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
@@ -20,6 +22,7 @@ use crate::group::{Group, NodeState};
 use crate::key::share_of;
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
+use switchback_rates::RequestLimits;
 use switchback_routes::{Request, Routes};
 
 pub use crate::group::LocalMachine;
@@ -130,7 +133,18 @@ pub struct PlanService {
     pub tls: bool,
     /// Clients that resume a TLS session go to the node that issued it.
     by_tls_session: bool,
+    /// Limits of its requests.
+    pub limits: RequestLimits,
+    /// The clients that it lets in; None for all.
+    admitted: Option<Admitted>,
     routes: Routes,
+}
+
+impl PlanService {
+    /// Whether the service lets the client in.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        self.admitted.as_ref().is_none_or(|admitted| admitted.admits(client))
+    }
 }
 
 /// Of a node in one of its groups: pool, VIP, condition, accept queue.
@@ -230,6 +244,8 @@ impl Plan {
             name: service.name.clone(),
             tls: service.scheme() == Scheme::Https,
             by_tls_session: service.tls.terminated().is_some_and(|tls| tls.model != Model::RoundRobin),
+            limits: RequestLimits::new(service, cluster.limits.wait_timeout, pool_id),
+            admitted: service.admitted.clone(),
             routes: Routes::new(service.routes.clone()),
         });
         let name_keys: Vec<sb_key> =
@@ -375,20 +391,19 @@ impl Plan {
         (0..self.nodes.len()).map(NodeId::from_index)
     }
 
-    /// Action of the first route that matches the request under every reading of its path.
-    pub fn choose(
-        &self,
-        service: usize,
-        head: &Head<'_>,
-        client: IpAddr,
-    ) -> Result<Option<Choice<'_>>, Reject> {
-        let Some(service) = self.services.get(service) else { return Ok(None) };
-        Ok(service.routes.find(&Request { head, client })?.map(|route| match &route.action {
+    /// Index of the first route that matches the request under every reading of its path.
+    pub fn route(&self, service: usize, head: &Head<'_>, client: IpAddr) -> Result<Option<usize>, Reject> {
+        self.services[service].routes.place(&Request { head, client })
+    }
+
+    /// Action of a route of a service.
+    pub fn choice(&self, service: usize, route: usize) -> Choice<'_> {
+        match self.services[service].routes.action(route) {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Split(split) => Choice::Split(split),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
             Action::Respond(status) => Choice::Respond(*status),
-        }))
+        }
     }
 
     /// Whether the request's route allows HTTP/2 without TLS.

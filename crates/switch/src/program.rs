@@ -21,6 +21,7 @@ use switchback_wire::*;
 
 use crate::ahead::Shared;
 use crate::express::Tables;
+use crate::guards::Guards;
 use crate::nexthop;
 use crate::plan::NodeId;
 
@@ -326,6 +327,12 @@ impl Program {
         }
     }
 
+    /// The guards, which the first L7 thread writes.
+    pub fn guards(&self) -> Guards<'_> {
+        let maps = &self.skel.maps;
+        Guards { guards: &maps.guards, tries: [&maps.clients_1, &maps.clients_2] }
+    }
+
     /// Until this time by CLOCK_MONOTONIC, in nanoseconds, reports wake no L7 thread.
     pub fn set_reports_wait(&self, until: u64) {
         // SAFETY: the memory is valid as long as this object lives, and the program reads the word at any time.
@@ -391,6 +398,7 @@ fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
         (&mut maps.flows, flows),
         (&mut maps.waiting, others),
         (&mut maps.over, others),
+        (&mut maps.buckets, others),
         (&mut maps.handshakes, handshakes),
     ]
     .into_iter()

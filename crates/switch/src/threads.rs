@@ -66,7 +66,11 @@ impl<'a> Worker<'a> {
 
     /// Has the dispatcher work on something now.
     pub fn with<T>(&mut self, work: impl FnOnce(&mut Dispatcher, Moment<'_>) -> T) -> T {
-        let at = Moment { now: self.started.elapsed(), map: &|flow| self.access.flow(flow) };
+        let at = Moment {
+            now: self.started.elapsed(),
+            map: &|flow| self.access.flow(flow),
+            take: &|wishes| self.access.take_tokens(wishes),
+        };
         work(&mut self.dispatcher, at)
     }
 

@@ -35,7 +35,68 @@ struct sb_vip {
         __u16 service;  /* index of its counter */
         __u32 places;   /* of the first pool at this VIP, in `choice_places`; SB_CHOICE_PLACES: none */
         __u16 listener; /* number of the VIP: row of `listener_queues` */
-        __u16 reserved;
+        __u16 guard;    /* place of the service in `guards`, counted from 1; 0: it has none */
+};
+
+/*
+ * A token bucket, which gains a token after each `interval`. What is kept of it is the time at which it will be full
+ * (the theoretical arrival time of GCRA, ITU-T I.371 annex A): it has a token as long as that is at most `tolerance`
+ * ahead.
+ */
+struct sb_rate {
+        __u64 interval;  /* in ns; 0: no limit */
+        __u64 tolerance; /* in ns: `interval` for each token but one of a full bucket */
+};
+
+/* What a bucket counts; any other number is a hash of a route, whose requests it counts. */
+#define SB_OF_CONNECTIONS 0
+#define SB_OF_REQUESTS    1
+
+struct sb_bucket {
+        __u8 network[16]; /* of clients; zero: of all */
+        __u32 service;    /* hash of its name */
+        __u32 of;         /* SB_OF_* */
+};
+
+#define SB_EACH_CLIENT 0
+#define SB_ALL_CLIENTS 1
+
+/* Clients that a service lets in, and how often it does. There are two banks, as of the automaton. */
+#define SB_GUARDS 512
+#define SB_LISTED (1 << 21) /* networks of all services, at most */
+
+struct sb_guard {
+        struct sb_rate rates[2][2]; /* by SB_OF_*, and by SB_EACH_CLIENT or SB_ALL_CLIENTS */
+        __u32 service;              /* of its buckets */
+        __u16 list;      /* number of the trie with its clients, counted from 1; 0: all are let in */
+        __u16 listed;    /* its number in the trie */
+        __u16 prefix_v4; /* bits of an IPv4-mapped address that tell clients apart */
+        __u16 prefix_v6; /* bits of an IPv6 address that do */
+        __u32 reserved;
+};
+
+/* Key of a trie: the service's number and a network. */
+struct sb_client_network {
+        __u32 prefix_len; /* in bits, `service` included */
+        __u32 service;
+        __u8 address[16];
+};
+
+/* A token that a request takes of a bucket, perhaps before the bucket has it. */
+struct sb_wish {
+        struct sb_bucket bucket;
+        struct sb_rate rate;
+        __u64 patience; /* in ns: how early it may take the token */
+};
+
+/* A request takes one token of each bucket, or none if it comes too early for one of them. */
+#define SB_WISHES 4
+
+struct sb_taking {
+        struct sb_wish wishes[SB_WISHES];
+        __u32 count;
+        __u32 taken; /* result: whether it has the tokens */
+        __u64 wait;  /* result, in ns: until it may use them, or could take them */
 };
 
 struct sb_switch_settings {

@@ -50,6 +50,13 @@ pub const SB_FINGERPRINT_TAG: u64 = 8386097640611604850;
 pub const SB_NAME_MAX: u32 = 32;
 pub const SB_INSTANCES: u32 = 1024;
 pub const SB_COOKIE_SWITCHES: u32 = 16;
+pub const SB_OF_CONNECTIONS: u32 = 0;
+pub const SB_OF_REQUESTS: u32 = 1;
+pub const SB_EACH_CLIENT: u32 = 0;
+pub const SB_ALL_CLIENTS: u32 = 1;
+pub const SB_GUARDS: u32 = 512;
+pub const SB_LISTED: u32 = 2097152;
+pub const SB_WISHES: u32 = 4;
 pub const SB_STEP_MAX: u32 = 536870912;
 pub const SB_STEP_NEAR: u32 = 268435456;
 pub const SB_STEP_LATE: u32 = 67108864;
@@ -499,7 +506,53 @@ pub struct sb_vip {
     pub service: __u16,
     pub places: __u32,
     pub listener: __u16,
-    pub reserved: __u16,
+    pub guard: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_rate {
+    pub interval: __u64,
+    pub tolerance: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_bucket {
+    pub network: [__u8; 16usize],
+    pub service: __u32,
+    pub of: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_guard {
+    pub rates: [[sb_rate; 2usize]; 2usize],
+    pub service: __u32,
+    pub list: __u16,
+    pub listed: __u16,
+    pub prefix_v4: __u16,
+    pub prefix_v6: __u16,
+    pub reserved: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_client_network {
+    pub prefix_len: __u32,
+    pub service: __u32,
+    pub address: [__u8; 16usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_wish {
+    pub bucket: sb_bucket,
+    pub rate: sb_rate,
+    pub patience: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_taking {
+    pub wishes: [sb_wish; 4usize],
+    pub count: __u32,
+    pub taken: __u32,
+    pub wait: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1058,6 +1111,10 @@ pub enum SwitchCounter {
     NoService,
     #[doc = "dropped: no flow entry, and no valid cookie of a connection that is not over"]
     DropCookie,
+    #[doc = "dropped: connections of clients that the service does not let in"]
+    DropClient,
+    #[doc = "dropped: connections beyond the rate of the client or the service"]
+    DropRate,
     #[doc = "dropped: perhaps begun by another process, and nodes are asked too much"]
     DropUnasked,
     #[doc = "dropped: handoff packet with a wrong tag"]
@@ -1093,7 +1150,7 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 36] = [
+    pub const ALL: [SwitchCounter; 38] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -1114,6 +1171,8 @@ impl SwitchCounter {
         SwitchCounter::ResetSent,
         SwitchCounter::NoService,
         SwitchCounter::DropCookie,
+        SwitchCounter::DropClient,
+        SwitchCounter::DropRate,
         SwitchCounter::DropUnasked,
         SwitchCounter::DropTag,
         SwitchCounter::DropEpoch,
@@ -1154,6 +1213,8 @@ impl SwitchCounter {
             SwitchCounter::ResetSent => "reset_sent",
             SwitchCounter::NoService => "no_service",
             SwitchCounter::DropCookie => "drop_cookie",
+            SwitchCounter::DropClient => "drop_client",
+            SwitchCounter::DropRate => "drop_rate",
             SwitchCounter::DropUnasked => "drop_unasked",
             SwitchCounter::DropTag => "drop_tag",
             SwitchCounter::DropEpoch => "drop_epoch",
@@ -1195,6 +1256,8 @@ impl SwitchCounter {
             SwitchCounter::ResetSent => "RSTs sent to clients that closed before any request",
             SwitchCounter::NoService => "RSTs sent for TCP to a port of a VIP that has no service",
             SwitchCounter::DropCookie => "dropped: no flow entry, and no valid cookie of a connection that is not over",
+            SwitchCounter::DropClient => "dropped: connections of clients that the service does not let in",
+            SwitchCounter::DropRate => "dropped: connections beyond the rate of the client or the service",
             SwitchCounter::DropUnasked => "dropped: perhaps begun by another process, and nodes are asked too much",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
             SwitchCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",

@@ -9,7 +9,7 @@ use switchback_switch::explain::{
 };
 
 use super::explained::{Begins, Explained};
-use super::words::{caret, node_of, offered};
+use super::words::{admits, caret, limits, node_of, offered};
 
 /// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
@@ -31,7 +31,7 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
             "missing": explained.missing,
             "hello": connection.hello.as_ref().map(|hello| self::hello(cluster, hello)),
             "over_tls": connection.over_tls.as_ref().map(|request| over_tls(cluster, connection, request)),
-            "requests": requests.map(|(index, one)| request(cluster, index + 1, one)).collect::<Vec<_>>(),
+            "requests": requests.map(|(index, one)| request(cluster, connection, index + 1, one)).collect::<Vec<_>>(),
         })
     });
     json!({ "connections": connections.collect::<Vec<_>>() })
@@ -125,7 +125,7 @@ fn over_tls(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Va
     })
 }
 
-fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
+fn request(cluster: &Cluster, connection: &Connection, number: usize, request: &Explanation) -> Value {
     let service = &cluster.services[request.service];
     let routes = std::iter::zip(&request.routes, &service.routes).enumerate();
     let routes = routes.map(|(index, (why_not, route))| {
@@ -151,6 +151,8 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
         "offset": request.offset,
         "line": request.line.escape_ascii().to_string(),
         "service": service.name,
+        "client_admitted": admits(service, connection.flow().client().ip()),
+        "limits": limits(service, &request.routes),
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "session": request.session.as_ref().map(|read| session(cluster, read)),

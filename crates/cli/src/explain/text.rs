@@ -8,7 +8,7 @@ use switchback_switch::explain::{
 
 use super::explained::{Begins, Explained};
 use super::tls;
-use super::words::{AT_FIRST, Lines, in_pool, policy, printable_start};
+use super::words::{AT_FIRST, Lines, in_pool, limits, policy, printable_start};
 
 /// All explanations, in order.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> String {
@@ -52,6 +52,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
     let service = &cluster.services[request.service];
     lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
     lines.add_routes(&request.read_as, &request.routes, service);
+    lines.add_limits(service, connection.flow().client().ip(), limits(service, &request.routes));
     if let Some(session) = &request.session {
         self::session(lines, cluster, session, &request.outcome);
     }
@@ -173,7 +174,9 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
     let what = match (&forwarded.express, forwarded.flow, forwarded.alone) {
         (Err(Slow::NoAutomaton), ..) => format!("{by_l7}: the routes need more room than XDP has"),
         (Err(Slow::TooLong), ..) => format!("{by_l7}: the head is longer than what XDP reads"),
-        (Err(Slow::Route), ..) => format!("{by_l7}: the route has conditions that XDP does not read"),
+        (Err(Slow::Route), ..) => {
+            format!("{by_l7}: the route has conditions or limits that XDP does not know")
+        }
         (Err(Slow::Unknown(place)), ..) => {
             lines.add("decided", format!("{by_l7}: XDP does not read what is at byte {}", place.offset));
             lines.add_place(place);

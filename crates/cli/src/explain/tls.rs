@@ -5,7 +5,7 @@ use switchback_switch::explain::{
     Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls, Spoken,
 };
 
-use super::words::{AT_FIRST, Lines, in_pool, node_of, offered, policy, printable_start};
+use super::words::{AT_FIRST, Lines, in_pool, limits, node_of, offered, policy, printable_start};
 
 /// The ClientHello of a connection, and the request after it, as far as present.
 pub fn render(cluster: &Cluster, connection: &Connection, of: &str) -> Vec<String> {
@@ -26,6 +26,8 @@ fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &
     let mut lines = Lines(format!("ClientHello{of}{said}\n"));
     lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
     hello_routes(&mut lines, service, hello);
+    let limits = service.limits.connections.shown("connections");
+    lines.add_limits(service, connection.flow().client().ip(), limits);
     match &hello.outcome {
         Greeting::To { pool, node, spoken, .. } => {
             given(&mut lines, cluster, hello, (&cluster.pools[*pool], *node), *spoken);
@@ -130,6 +132,9 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
     let (line, spoken) = (printable_start(&request.line), request.spoken.name());
     let mut lines = Lines(format!("request over {spoken}, which the node reads: {line}\n"));
     lines.add_routes(&request.read_as, &request.routes, service);
+    for limit in limits(service, &request.routes) {
+        lines.add("limit", format!("{limit}, which {} counts", node_of(cluster, connection)));
+    }
     let node = node_of(cluster, connection);
     match &request.outcome {
         Decrypted::Here(pool) => {

@@ -1,5 +1,7 @@
 //! Words that the forms of an explanation share.
 
+use std::net::IpAddr;
+
 use switchback_config::{Cluster, PolicyKind, Pool, Service};
 use switchback_switch::explain::{Connection, Greeting, Hello, Place, Refusal};
 
@@ -37,6 +39,20 @@ impl Lines {
         }
     }
 
+    /// Adds whether the service lets the client in, and these limits of what it does.
+    pub fn add_limits(
+        &mut self,
+        service: &Service,
+        client: IpAddr,
+        limits: impl IntoIterator<Item = String>,
+    ) {
+        if !admits(service, client) {
+            let what = "its connections are not answered, and requests on open ones get 403";
+            self.add("client", format!("{client} is not let in: {what}"));
+        }
+        limits.into_iter().for_each(|limit| self.add("limit", limit));
+    }
+
     /// Adds why and where the request is refused, and who learns the status.
     pub fn add_refusal(&mut self, refusal: &Refusal, client_gets: &str) {
         let (reject, status) = (refusal.reject, refusal.reject.status());
@@ -44,6 +60,18 @@ impl Lines {
         self.add("at byte", refusal.place.offset);
         self.add_place(&refusal.place);
     }
+}
+
+/// Whether the service lets the client in.
+pub fn admits(service: &Service, client: IpAddr) -> bool {
+    service.admitted.as_ref().is_none_or(|admitted| admitted.admits(client))
+}
+
+/// The limits of a request that the last of these routes takes.
+pub fn limits(service: &Service, routes: &[Option<String>]) -> Vec<String> {
+    let taker = routes.iter().position(Option::is_none).map(|index| &service.routes[index]);
+    let of_route = taker.into_iter().flat_map(|route| route.limit.shown("requests by this route"));
+    service.limits.shown().chain(of_route).collect()
 }
 
 /// A pool and its nodes.

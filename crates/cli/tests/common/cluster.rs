@@ -65,6 +65,10 @@ pub struct Plan {
     pub limits: &'static str,
     /// Lines of its section `[access_log]`, if it has one.
     pub access_log: Option<String>,
+    /// `[[networks]]`.
+    pub networks: &'static str,
+    /// Lines of both services.
+    pub service_lines: &'static str,
     /// Routes before the others.
     pub routes: &'static str,
     /// Networks of clients that nodes introduce themselves to.
@@ -98,6 +102,8 @@ impl Default for Plan {
             server_logs: false,
             limits: "",
             access_log: None,
+            networks: "",
+            service_lines: "",
             routes: "",
             clients: Vec::new(),
             admin: false,
@@ -109,7 +115,10 @@ impl Default for Plan {
 impl Plan {
     /// The cluster.toml; for a reload with changes too.
     pub fn config(&self, lab: &Lab) -> String {
-        let mut text = format!("[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n", self.limits);
+        let mut text = format!(
+            "[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n{}\n\n",
+            self.limits, self.networks
+        );
         text += if self.admin { "[admin]\n\n" } else { "" };
         let log = self.access_log.as_ref().map(|lines| format!("[access_log]\n{lines}\n\n"));
         text.push_str(&log.unwrap_or_default());
@@ -139,13 +148,15 @@ impl Plan {
         let img = if img { "[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n" } else { "" };
         let routes = format!("{}\n{img}[[service.route]]\npool = \"{}\"\n", self.routes, self.pools[0].0);
         add(format!(
-            "[[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:80\", \"[{{vip6}}]:80\"]\n\n{routes}\n"
+            "[[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:80\", \"[{{vip6}}]:80\"]\n{}\n\n{routes}\n",
+            self.service_lines
         ));
         if let Some(lines) = &self.tls {
             add(format!(
-                "[[service]]\nname = \"secure\"\nlisten = [\"{{vip4}}:443\", \"[{{vip6}}]:443\"]\n\n\
+                "[[service]]\nname = \"secure\"\nlisten = [\"{{vip4}}:443\", \"[{{vip6}}]:443\"]\n{}\n\n\
                  [service.tls]\nserver = \"127.0.0.1:80\"\n{lines}\n\n\
-                 [[service.tls.certificate]]\nchain = \"shop.pem\"\nkey = \"shop.key\"\n\n{routes}\n"
+                 [[service.tls.certificate]]\nchain = \"shop.pem\"\nkey = \"shop.key\"\n\n{routes}\n",
+                self.service_lines
             ));
         }
         for network in &self.clients {

@@ -1,8 +1,9 @@
 //! Conditions of routes, and of what they do not take.
 
+use super::networks::Lists;
 use crate::mistakes::{Mistakes, Text};
 use crate::raw::{OneOrMany, Spanned};
-use crate::{Conditions, FieldMatch, Network, PathMatch, Pattern, ValueMatch, raw, syntax};
+use crate::{ClientMatch, Conditions, FieldMatch, Networks, PathMatch, Pattern, ValueMatch, raw, syntax};
 
 /// Conditions in the file, whose keys a route has beside others.
 pub(super) struct Texts<'a> {
@@ -29,7 +30,7 @@ impl<'a> Texts<'a> {
 }
 
 impl Mistakes {
-    pub(super) fn conditions(&mut self, texts: &Texts<'_>) -> Conditions {
+    pub(super) fn conditions(&mut self, texts: &Texts<'_>, lists: &Lists<'_>) -> Conditions {
         let hosts = texts.host.as_ref().map_or(Vec::new(), |hosts| {
             self.each(hosts, "no host, leave the line out to allow any", syntax::host)
         });
@@ -42,7 +43,14 @@ impl Mistakes {
             methods,
             headers: self.fields(texts.header.as_ref(), syntax::header_name, syntax::header_value),
             query: self.fields(texts.query.as_ref(), syntax::parameter_name, |value| Ok(value.to_owned())),
-            clients: self.networks(texts.client.as_ref()),
+            clients: texts.client.as_ref().map(|clients| {
+                let (texts, networks) = self.clients_in(clients, "leave the line out to allow any", lists);
+                let networks = networks.into_iter().fold(Networks::default(), |mut all, network| {
+                    all.insert(network, ());
+                    all
+                });
+                ClientMatch { texts, networks }
+            }),
         }
     }
 
@@ -50,12 +58,13 @@ impl Mistakes {
     pub(super) fn exceptions(
         &mut self,
         tables: Option<&Spanned<OneOrMany<raw::Conditions>>>,
+        lists: &Lists<'_>,
     ) -> Vec<Conditions> {
         let Some(tables) = tables else { return Vec::new() };
         let mut exceptions = Vec::new();
         for table in &tables.get_ref().0 {
             let before = self.count();
-            let exception = self.conditions(&Texts::of_exception(table));
+            let exception = self.conditions(&Texts::of_exception(table), lists);
             if exception.is_empty() && self.count() == before {
                 self.at(
                     tables,
@@ -115,11 +124,5 @@ impl Mistakes {
             fields.extend(name.zip(value).map(|(name, value)| FieldMatch { name, value }));
         }
         fields
-    }
-
-    fn networks(&mut self, texts: Option<&Spanned<raw::Texts>>) -> Vec<Network> {
-        texts.map_or(Vec::new(), |texts| {
-            self.each(texts, "no network, leave the line out to allow any", syntax::network)
-        })
     }
 }

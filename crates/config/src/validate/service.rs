@@ -6,10 +6,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::conditions::Texts;
+use super::networks::Lists;
 use super::redirect;
 use crate::mistakes::{Mistakes, Names};
 use crate::raw::{SHARES, Spanned};
 use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, TlsMode, raw, syntax};
+
+/// What services call by name.
+pub(super) struct Named<'a> {
+    pub(super) pools: &'a Names<'a>,
+    pub(super) lists: &'a Lists<'a>,
+}
 
 /// The listen addresses seen so far.
 pub(super) struct Listening<'a> {
@@ -21,13 +28,15 @@ impl Mistakes {
     pub(super) fn service<'a>(
         &mut self,
         service: &'a raw::Service,
-        pool_names: &Names<'_>,
+        named: &Named<'_>,
         listening: &mut Listening<'a>,
     ) -> Service {
         let name = service.name.get_ref();
         let listen = self.listen(service, listening);
         let tls = service.tls.as_ref().map_or(TlsMode::Off, |tls| self.tls(tls, &service.name));
-        let mut valid = Service { name: name.clone(), listen, tls, routes: Vec::new() };
+        let admitted = service.clients.as_ref().map(|clients| self.admitted(clients, named.lists));
+        let limits = self.service_limits(service.limit.as_ref(), &tls);
+        let mut valid = Service { name: name.clone(), listen, tls, admitted, limits, routes: Vec::new() };
 
         if service.route.is_empty() {
             let what = format!("service {name:?} has no route, at least one [[service.route]] is needed");
@@ -40,7 +49,7 @@ impl Mistakes {
             }
             // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
             let mistakes_before = self.count();
-            let route = self.route(text, &valid.tls, pool_names);
+            let route = self.route(text, &valid.tls, named);
             let is_right = self.count() == mistakes_before;
             if is_right
                 && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
@@ -98,17 +107,18 @@ impl Mistakes {
         listen
     }
 
-    fn route(&mut self, place: &Spanned<raw::Route>, tls: &TlsMode, pool_names: &Names<'_>) -> Route {
+    fn route(&mut self, place: &Spanned<raw::Route>, tls: &TlsMode, named: &Named<'_>) -> Route {
         let route = place.get_ref();
         if *tls == TlsMode::Passthrough {
             self.route_passed_through(route);
         }
-        let conditions = self.conditions(&Texts::of_route(route));
-        let except = self.exceptions(route.not.as_ref());
+        let conditions = self.conditions(&Texts::of_route(route), named.lists);
+        let except = self.exceptions(route.not.as_ref(), named.lists);
         let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
-        let action = self.action(place, &conditions, tls, pool_names);
+        let action = self.action(place, &conditions, tls, named.pools);
         let h2c = self.h2c(route, tls);
-        Route { conditions, except, alpn, h2c, action }
+        let limit = self.route_limit(route.limit.as_ref());
+        Route { conditions, except, alpn, h2c, limit, action }
     }
 
     fn h2c(&mut self, route: &raw::Route, tls: &TlsMode) -> bool {

@@ -6,7 +6,7 @@ use switchback_wire::Seq;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, Reading, ToNode};
 
-use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, Seeking, State, Then};
+use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, Seeking, State, Then, Throttled};
 use crate::answer::Reply;
 use crate::connection::{Connection, STALLED};
 use crate::destination::Next;
@@ -35,7 +35,7 @@ pub struct Assembling {
 }
 
 /// What follows from the data at the mark.
-enum Step {
+pub(super) enum Step {
     /// The mark has moved: there may be more to read.
     Again,
     /// Something is missing.
@@ -259,7 +259,10 @@ impl Assembling {
                 world.count(Count::CookiesIgnored(request.request.cookies_ignored));
                 world.keep_name_whole(&mut request, data);
                 *self = Assembling::new(world.now());
-                pass_on(request, next, connection, world)
+                match request.request.not_before.filter(|due| *due > world.now()) {
+                    Some(due) => Step::Leave(Throttled::wait(request, due, connection, world)),
+                    None => pass_on(request, next, connection, world),
+                }
             }
         }
     }
@@ -310,7 +313,7 @@ fn may_be_elsewhere(connection: &Connection, world: &dyn World) -> bool {
 }
 
 /// A whole request goes to its node. `next` is where it goes, if that has been decided.
-fn pass_on(
+pub(super) fn pass_on(
     mut request: Box<InProgress>,
     next: Option<Next>,
     connection: &mut Connection,

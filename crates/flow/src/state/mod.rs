@@ -11,6 +11,7 @@ mod patience;
 mod releasing;
 mod resuming;
 mod seeking;
+mod throttled;
 mod transitions;
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub use patience::Patience;
 pub use releasing::{Refusal, Releasing, Then};
 pub use resuming::Resuming;
 pub use seeking::Seeking;
+pub use throttled::Throttled;
 
 /// What happens to a pending flow.
 #[derive(Debug)]
@@ -106,6 +108,8 @@ pub enum State {
     Asking(Asking),
     /// Room at a node.
     Crowded(Crowded),
+    /// Its turn, by a rate limit.
+    Throttled(Throttled),
     /// The client to say what it has of a response, and then ADOPTED from the node that goes on with that.
     Resuming(Resuming),
     /// Nothing: the flow is not pending.
@@ -125,6 +129,7 @@ impl State {
             State::Delivering(state) => state.on(event, connection, world),
             State::Asking(state) => state.on(event, connection, world),
             State::Crowded(state) => state.on(event, connection, world),
+            State::Throttled(state) => state.on(event, connection, world),
             State::Resuming(state) => state.on(event, connection, world),
             State::Over => State::Over,
         };
@@ -162,6 +167,7 @@ impl State {
             State::Delivering(state) => state.patience.due,
             State::Asking(state) => state.patience.due,
             State::Crowded(state) => state.due,
+            State::Throttled(state) => state.due,
             State::Resuming(state) => state.due(),
             State::Over => Duration::ZERO,
         }
@@ -173,7 +179,8 @@ impl State {
             State::Releasing(Releasing { then: Then::Adopt(request), .. })
             | State::Adopting(Adopting { request, .. })
             | State::Delivering(Delivering { request, .. })
-            | State::Crowded(Crowded { request, .. }) => Some(request),
+            | State::Crowded(Crowded { request, .. })
+            | State::Throttled(Throttled { request, .. }) => Some(request),
             _ => None,
         }
     }
@@ -184,7 +191,8 @@ impl State {
             State::Releasing(Releasing { then: Then::Adopt(request), .. })
             | State::Adopting(Adopting { request, .. })
             | State::Delivering(Delivering { request, .. })
-            | State::Crowded(Crowded { request, .. }) => Some(request),
+            | State::Crowded(Crowded { request, .. })
+            | State::Throttled(Throttled { request, .. }) => Some(request),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ impl State {
             State::Delivering(_) => "Delivering",
             State::Asking(_) => "Asking",
             State::Crowded(_) => "Crowded",
+            State::Throttled(_) => "Throttled",
             State::Resuming(_) => "Resuming",
             State::Over => "Over",
         }
@@ -42,20 +43,30 @@ impl Event<'_> {
 }
 
 /// What is held is read, of a flow with a node or without one.
-const READ: &[&str] = &["Assembling", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
+const READ: &[&str] =
+    &["Assembling", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Throttled", "Over"];
 /// What is held of a flow with a node is read.
-const READ_ON: &[&str] = &["Assembling", "Releasing", "Delivering", "Asking", "Over"];
+const READ_ON: &[&str] = &["Assembling", "Releasing", "Delivering", "Asking", "Throttled", "Over"];
 /// What is held of a flow without a node is read.
-const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Over"];
+const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Throttled", "Over"];
 /// A request goes to another node.
 const CHOOSE: &[&str] = &["Seeking", "Adopting", "Crowded", "Over"];
 
 /// Every state.
-const ANY: &[&str] =
-    &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
+const ANY: &[&str] = &[
+    "Assembling",
+    "Seeking",
+    "Releasing",
+    "Adopting",
+    "Delivering",
+    "Asking",
+    "Crowded",
+    "Throttled",
+    "Over",
+];
 
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
-pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 33] = [
+pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 35] = [
     ("Assembling", "data", READ),
     ("Assembling", "deadline", &["Seeking", "Releasing", "Over"]),
     ("Assembling", "CONFIRMED", READ_ON),
@@ -85,6 +96,8 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 33] = [
     ("Asking", "UNREAD", READ_ON),
     ("Crowded", "deadline", CHOOSE),
     ("Crowded", "OWNED", READ),
+    ("Throttled", "deadline", READ),
+    ("Throttled", "OWNED", READ),
     ("Resuming", "deadline", &["Over"]),
     ("Resuming", "ADOPTED", READ_ON),
     ("Resuming", "REFUSED", READ_ON),

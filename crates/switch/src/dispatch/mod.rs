@@ -44,6 +44,7 @@ use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
 use switchback_flow::verdict::{Judged, Missing, Verdict};
 use switchback_flow::{World, mark};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
+use switchback_rates::{Taken, Wish};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
@@ -76,6 +77,13 @@ pub struct Moment<'a> {
     pub now: Duration,
     /// Reads the flow map, for the rare case in which the record lacks the entry.
     pub map: &'a dyn Fn(&sb_flow) -> Option<Entry>,
+    /// Takes tokens of the program's buckets.
+    pub take: &'a dyn Fn(&[Wish]) -> Taken,
+}
+
+/// [`Moment::take`] without limits.
+pub fn unlimited(_: &[Wish]) -> Taken {
+    Taken::Now
 }
 
 /// Whether the server may agree to upgrade to another version of HTTP, whose requests the switch could not read.
@@ -646,9 +654,9 @@ impl Dispatcher {
         if !entry.has_requests() || view.seq != entry.mark.next || entry.mark.is_in_body() {
             return None;
         }
-        let verdict = self.judge(at.now, flow, &packet[view.data..view.end], entry);
+        let verdict = self.judge(at, flow, &packet[view.data..view.end], entry);
         let next = match &verdict {
-            Verdict::To(request) if request.takes_all_to(view.end_seq()) => {
+            Verdict::To(request) if request.takes_all_to(view.end_seq()) && request.not_before.is_none() => {
                 Some(self.next_node(at, request, entry, None))
             }
             _ => None,
@@ -703,12 +711,13 @@ impl Dispatcher {
         self.send(ToNode::Confirm(Reading::None), entry.node, flow, &entry.flow_state(), &view, &question);
     }
 
-    /// The decision on the request at the start of `data`, at the mark of `entry`.
-    pub(crate) fn judge(&mut self, now: Duration, flow: &sb_flow, data: &[u8], entry: &Entry) -> Verdict {
-        if let Some(service) =
-            self.plan.service(flow.vip()).filter(|service| self.plan.services[*service].tls)
-        {
-            return self.judge_hello(now, flow, data, entry, service);
+    /// The decision on the request at the start of `data`, at the mark of `entry`. A whole request takes the tokens of its
+    /// limits, so it is judged once.
+    pub(crate) fn judge(&mut self, at: Moment<'_>, flow: &sb_flow, data: &[u8], entry: &Entry) -> Verdict {
+        let client = flow.client().ip();
+        let service = self.plan.service(flow.vip());
+        if let Some(service) = service.filter(|service| self.plan.services[*service].tls) {
+            return self.judge_hello(at.now, flow, data, entry, service);
         }
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
@@ -724,33 +733,42 @@ impl Dispatcher {
             Ok(Progress::Complete(head)) => head,
         };
         let is_head = head.method == "HEAD";
-        let client = flow.client().ip();
-        let service = self.plan.service(flow.vip());
-        let choice = match service.map_or(Ok(None), |service| self.plan.choose(service, &head, client)) {
+        let answer = |reply| Verdict::Answer { reply, head: is_head };
+        let Some(service) = service else { return answer(Reply::Status(404)) };
+        if !self.plan.services[service].admits(client) {
+            return answer(Reply::Status(403));
+        }
+        let route = match self.plan.route(service, &head, client) {
             Err(reject) => return refuse(reject, is_head),
-            Ok(choice) => choice,
+            Ok(route) => route,
         };
-        match service.zip(choice) {
-            None => Verdict::Answer { reply: Reply::Status(404), head: is_head },
-            Some((service, _))
-                if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head, client) =>
-            {
-                Verdict::Answer { reply: Reply::Status(505), head: false }
+        let wishes = self.plan.services[service].limits.wishes(client, route);
+        let not_before = match if wishes.is_empty() { Taken::Now } else { (at.take)(&wishes) } {
+            Taken::Now => None,
+            Taken::After(wait) => Some(at.now + wait),
+            Taken::Over(wait) => {
+                let retry_after = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                return answer(Reply::TooMany { retry_after });
             }
-            Some((_, Choice::Redirect(redirect))) => {
-                Verdict::Answer { reply: Reply::redirect(redirect, &head, flow.vip()), head: is_head }
-            }
-            Some((_, Choice::Respond(status))) => {
-                Verdict::Answer { reply: Reply::Status(status), head: is_head }
-            }
-            Some((service, Choice::Pool(pool))) => {
-                self.judge_for((service, pool), now, flow, (&head, data), entry)
-            }
-            Some((service, Choice::Split(split))) => {
+        };
+        let Some(choice) = route.map(|route| self.plan.choice(service, route)) else {
+            return answer(Reply::Status(404));
+        };
+        if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head, client) {
+            return Verdict::Answer { reply: Reply::Status(505), head: false };
+        }
+        let pool = match choice {
+            Choice::Redirect(redirect) => return answer(Reply::redirect(redirect, &head, flow.vip())),
+            Choice::Respond(status) => return answer(Reply::Status(status)),
+            Choice::Pool(pool) => pool,
+            Choice::Split(split) => {
                 let split = Arc::clone(split);
-                let pool = self.plan.pool_of_split(&split, flow, &head, entry.mark.next, now);
-                self.judge_for((service, pool), now, flow, (&head, data), entry)
+                self.plan.pool_of_split(&split, flow, &head, entry.mark.next, at.now)
             }
+        };
+        match self.judge_for((service, pool), at.now, flow, (&head, data), entry) {
+            Verdict::To(request) => Verdict::To(Request { not_before, ..request }),
+            verdict => verdict,
         }
     }
 
@@ -790,6 +808,7 @@ impl Dispatcher {
                 session: said.session,
                 wanted: None,
                 cookies_ignored: said.ignored,
+                not_before: None,
             }),
             Err(reject) => Verdict::Answer { reply: Reply::Refused(reject), head: is_head },
         }
@@ -816,6 +835,9 @@ impl Dispatcher {
             }
             Err(reject) => return answer(Reply::Alert(reject)),
         };
+        if !self.plan.services[service].admits(flow.client().ip()) {
+            return answer(Reply::Alert(switchback_hello::Reject::Denied));
+        }
         let unrecognized = answer(Reply::Alert(switchback_hello::Reject::Unrecognized));
         let pool = self.plan.choose_hello(service, &hello, flow, entry.mark.next);
         let Some(group) = pool.and_then(|pool| self.plan.group(pool, flow.vip())) else {

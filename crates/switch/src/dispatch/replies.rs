@@ -12,7 +12,7 @@ use switchback_wire::{NodeAddress, Seq, sb_flow, sb_record};
 
 use super::pending::Pending;
 use super::resuming::Offer;
-use super::{Dispatcher, Heard, Moment};
+use super::{Dispatcher, Heard, Moment, unlimited};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::{Entry, Mode};
@@ -168,7 +168,8 @@ impl Dispatcher {
         let Some(held) = HeldPacket::new(packet) else { return };
         let before = Entry { mode: Mode::Held, ..entry.before_adoption() };
         let data = &packet[held.view.data..held.view.end];
-        let request = match self.judge(at.now, flow, data, &before) {
+        // The program has taken its tokens.
+        let request = match self.judge(Moment { take: &unlimited, ..at }, flow, data, &before) {
             Verdict::To(request) if request.takes_all_to(held.end()) => request,
             // The configuration is another one by now.
             verdict => {

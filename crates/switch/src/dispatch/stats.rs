@@ -124,6 +124,7 @@ impl Stats {
             Reply::Refused(reject) => reject.name(),
             Reply::Alert(reject) => reject.name(),
             Reply::PlainHttp => "tls-plain-http",
+            Reply::TooMany { .. } => "rate-limit",
             Reply::Status(_) | Reply::Redirect { .. } => return,
         };
         *self.counts.refused_requests.entry(name.into()).or_default() += 1;

@@ -60,7 +60,7 @@ impl World for FlowWorld<'_> {
     }
 
     fn judge(&mut self, data: &[u8], entry: &Entry) -> Verdict {
-        self.dispatcher.judge(self.at.now, self.flow, data, entry)
+        self.dispatcher.judge(self.at, self.flow, data, entry)
     }
 
     fn next_node(&mut self, request: &Request, entry: &Entry, choice: Option<NodeId>) -> Next {

@@ -22,6 +22,7 @@ use crate::ahead::Ahead;
 use crate::announce::Announcer;
 use crate::cookies::Keys;
 use crate::dispatch::Dispatcher;
+use crate::guards::Listed;
 use crate::ids::NodeIds;
 use crate::plan::NodeId;
 use crate::program::Program;
@@ -119,6 +120,7 @@ impl Opened {
             ways: HashMap::new(),
             announcers,
             bank: 0,
+            listed: Listed::default(),
             ahead: Ahead::new(parts.cluster.reports.interval),
             reports: ReportWait::default(),
             started,

@@ -177,7 +177,7 @@ impl Connection {
                 return false;
             }
         } else {
-            match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, &data, &start) {
+            match explainer.dispatcher.judge(AT_FIRST, &self.flow, &data, &start) {
                 Verdict::Incomplete(_) => return false,
                 Verdict::Answer { reply, .. } => {
                     self.answered(explainer, &data, reply);

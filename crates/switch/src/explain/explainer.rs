@@ -10,7 +10,7 @@ use switchback_wire::{NodeAddress, SB_EXPRESS_HEAD_MAX};
 
 use super::explanation::{Flow, Names, Place, SessionRead, Slow};
 use crate::automaton::{Automaton, Walked};
-use crate::dispatch::{Dispatcher, Moment};
+use crate::dispatch::{Dispatcher, Moment, unlimited};
 use crate::express::automata;
 use crate::key::secret_of;
 use crate::plan::{LocalMachine, NodeId, Plan};
@@ -20,7 +20,7 @@ use switchback_flow::request::{InProgress, Request};
 use switchback_routes::{failed, why_not};
 
 /// Start of a switch that knows no flow but the one explained.
-pub(super) const AT_FIRST: Moment<'static> = Moment { now: Duration::ZERO, map: &|_| None };
+pub(super) const AT_FIRST: Moment<'static> = Moment { now: Duration::ZERO, map: &|_| None, take: &unlimited };
 
 /// A switch that has just read its configuration.
 pub struct Explainer {

@@ -137,7 +137,9 @@ proptest! {
         };
         let taker = routes.iter().position(Option::is_none);
         let action = taker.map(|index| explainer.cluster.services[0].routes[index].action.clone());
-        match explainer.dispatcher.plan().choose(0, &head, flow().client().ip()).unwrap() {
+        let plan = explainer.dispatcher.plan();
+        let route = plan.route(0, &head, flow().client().ip()).unwrap();
+        match route.map(|route| plan.choice(0, route)) {
             None => {
                 prop_assert_eq!((routes.len(), action), (5, None));
                 prop_assert_eq!(outcome, &Outcome::Answered { status: 404, location: None });

@@ -144,7 +144,7 @@ impl Hello {
         entry: &Entry,
         data: &[u8],
     ) -> Option<Hello> {
-        let (request, outcome) = match explainer.dispatcher.judge(AT_FIRST.now, flow, data, entry) {
+        let (request, outcome) = match explainer.dispatcher.judge(AT_FIRST, flow, data, entry) {
             Verdict::Incomplete(_) => return None,
             Verdict::Answer { reply: Reply::Alert(reject), .. } => (None, Greeting::Alert(reject)),
             Verdict::Answer { .. } => (None, Greeting::PlainHttp),
@@ -270,8 +270,8 @@ fn hello_routes(service: &Service, said: &ClientHello, client: IpAddr) -> Vec<He
             HelloRoute::No(format!("it offers no {}", asked.join(" or ")))
         }
         Some(Condition::Client) => {
-            let networks: Vec<_> = route.conditions.clients.iter().map(ToString::to_string).collect();
-            HelloRoute::No(format!("client is {client}, not in {}", networks.join(" or ")))
+            let clients = route.conditions.clients.as_ref().map(ToString::to_string).unwrap_or_default();
+            HelloRoute::No(format!("client is {client}, not in {clients}"))
         }
         Some(Condition::Except(index)) => HelloRoute::No(format!("not takes it: {}", route.except[index])),
         Some(_) => {

@@ -9,6 +9,7 @@ mod forged;
 mod forward;
 mod frames;
 mod fuzz;
+mod guard;
 mod handshake;
 mod headroom;
 mod icmp;
@@ -212,6 +213,7 @@ fn every_counter_is_moved_by_some_row() {
     once::ask_too_much(&bench);
     placed::send_twice(&bench);
     placed::confirm(&bench);
+    guard::refuse(&bench);
     let still: Vec<&str> = SwitchCounter::ALL
         .into_iter()
         .filter(|counter| bench.program.counter(*counter) == 0)

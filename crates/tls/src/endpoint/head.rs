@@ -149,12 +149,17 @@ pub(super) fn proxy_header(client: SocketAddr, vip: SocketAddr) -> Vec<u8> {
 
 /// A complete error response of this endpoint; the connection ends behind it.
 pub(super) fn error_response(status: u16, is_head: bool) -> Vec<u8> {
+    error_response_with(status, "", is_head)
+}
+
+/// As [`error_response`], with more header fields, each with the end of its line.
+pub(super) fn error_response_with(status: u16, fields: &str, is_head: bool) -> Vec<u8> {
     let reason = reason(status);
     let body = format!("{status} {reason}\n");
     let mut text = String::new();
     let _ = write!(
         text,
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n{fields}Connection: close\r\n\r\n",
         body.len()
     );
     if !is_head {

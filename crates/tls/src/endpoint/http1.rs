@@ -13,7 +13,7 @@ use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
 use super::exchange::{Failure, ServerRequest, exchange};
-use super::head::{Requester, error_response, redirection};
+use super::head::{Requester, error_response, error_response_with, redirection};
 use super::idle::Stream;
 use super::insured::Asked;
 use super::log::{Answer, Connection, Entry};
@@ -146,6 +146,15 @@ impl Conversation<'_> {
         };
         service.counters.requests.add(1);
         let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
+        // A connection is moved for a request that has been let in.
+        if !request.moved_here
+            && let Err(denied) =
+                self.shared.rates.admit(service, &head, client.client.ip(), Protocol::Http11).await
+        {
+            let fields = denied.retry_after().map(|seconds| format!("Retry-After: {seconds}\r\n"));
+            let why = (denied.status(), fields.as_deref().unwrap_or_default());
+            return refuse_with(client, service, entry, why, request.is_head()).await;
+        }
         match service.way(&head, client.client.ip(), Protocol::Http11) {
             Way::Here(here) => self.serve_here(client, entry, &request, here).await,
             Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
@@ -346,14 +355,25 @@ async fn wait_for_head(
 
 /// Answers with an error, and closes.
 async fn refuse(
-    mut client: TlsStream,
+    client: TlsStream,
     service: &Service,
-    mut entry: Entry,
+    entry: Entry,
     status: u16,
     is_head: bool,
 ) -> Result<Next, StreamError> {
+    refuse_with(client, service, entry, (status, ""), is_head).await
+}
+
+/// Likewise, with more header fields.
+async fn refuse_with(
+    mut client: TlsStream,
+    service: &Service,
+    mut entry: Entry,
+    (status, fields): (u16, &str),
+    is_head: bool,
+) -> Result<Next, StreamError> {
     service.counters.refused.add(1);
-    answer(&mut client, &mut entry, status, &error_response(status, is_head))?;
+    answer(&mut client, &mut entry, status, &error_response_with(status, fields, is_head))?;
     drop(entry);
     client.end().await?;
     Ok(Next::Nothing)

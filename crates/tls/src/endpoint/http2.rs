@@ -8,7 +8,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, HOST, HeaderName, LOCATION, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -28,6 +30,7 @@ use super::forwarding::{Forwarder, OtherNode, forwarder};
 use super::head::{Requester, Told, proxy_header};
 use super::log::{Connection as Lines, Entry};
 use super::peers::Peer;
+use super::rates::Denied;
 use super::services::{Elsewhere, Service, Way};
 use super::shared::Shared;
 use super::stream::TlsStream;
@@ -106,11 +109,18 @@ enum Instead {
     Error(StatusCode),
     /// Status and location.
     Redirect(u16, String),
+    Denied(Denied),
 }
 
 impl From<StatusCode> for Instead {
     fn from(status: StatusCode) -> Self {
         Instead::Error(status)
+    }
+}
+
+impl From<Denied> for Instead {
+    fn from(denied: Denied) -> Self {
+        Instead::Denied(denied)
     }
 }
 
@@ -192,7 +202,7 @@ impl Conversation {
         counters.requests.add(1);
         let is_head = request.method() == Method::HEAD;
         let client = Requester { flow: self.flow, certificate: self.certificate.as_deref() };
-        let response = match prepare(request, &self.service, &self.shared, client, &mut entry) {
+        let response = match prepare(request, &self.service, &self.shared, client, &mut entry).await {
             Ok((request, target)) => self.forward(request, target, &mut entry).await,
             Err(instead) => Err(instead),
         };
@@ -211,6 +221,14 @@ impl Conversation {
                     Instead::Error(status) => {
                         counters.refused.add(1);
                         error(status, is_head)
+                    }
+                    Instead::Denied(denied) => {
+                        counters.refused.add(1);
+                        let status = StatusCode::from_u16(denied.status()).unwrap_or(StatusCode::FORBIDDEN);
+                        let mut response = error(status, is_head);
+                        let fields = denied.retry_after().map(|seconds| (RETRY_AFTER, seconds.into()));
+                        response.headers_mut().extend(fields);
+                        response
                     }
                 };
                 entry.is_answered(response.status().as_u16());
@@ -255,7 +273,7 @@ impl Conversation {
 }
 
 /// The request as the server gets it, and whose server that is.
-fn prepare<'a>(
+async fn prepare<'a>(
     request: Request<Incoming>,
     service: &'a Service,
     shared: &Shared,
@@ -279,7 +297,7 @@ fn prepare<'a>(
     }
     let text = as_text(&parts, &path);
     entry.has_head(&text);
-    let (fields, target) = target(&text, service, shared, client)?;
+    let (fields, target) = target(&text, service, shared, client).await?;
     // The connector goes to one place whatever the authority is, but connections are kept by it.
     let uri = Uri::builder().scheme("http").authority("server").path_and_query(path).build();
     parts.uri = uri.map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
@@ -301,7 +319,7 @@ fn prepare<'a>(
 /// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other
 /// one, and goes by the same routes. Streams share the numbers of their connection's records, so a request
 /// for another pool, or for a node that has less to do, goes there, and the connection stays.
-fn target<'a>(
+async fn target<'a>(
     text: &[u8],
     service: &'a Service,
     shared: &Shared,
@@ -312,6 +330,7 @@ fn target<'a>(
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
         Err(reject) => return Err(refused(reject)),
     };
+    shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
     let target = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
         Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
             Some(peer) => Target::Peer(peer),

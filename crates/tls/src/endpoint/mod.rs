@@ -26,6 +26,7 @@ mod memory;
 mod messages;
 mod moving;
 mod peers;
+mod rates;
 mod relay;
 mod resumption;
 mod server;
@@ -116,6 +117,7 @@ impl Endpoint {
             handoff,
             insurer,
             budgets: Arc::default(),
+            rates: rates::Rates::default(),
             ticket_keys,
             expected: transit::Expected::default(),
             leaving: transit::Leaving::default(),

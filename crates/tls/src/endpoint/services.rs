@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
-use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, Resume, Split, TlsLimits};
+use switchback_config::{
+    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, Split, TlsLimits,
+};
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::{Request, Routes};
@@ -75,6 +77,10 @@ pub struct ServiceConfig {
     pub ktls: bool,
     /// Limits of clients.
     pub limits: RequestLimits,
+    /// How often clients may ask.
+    pub rates: switchback_rates::RequestLimits,
+    /// The clients that are let in; None for all.
+    pub admitted: Option<Admitted>,
     /// Bytes of a response behind which another node can go on with it, where the pool says so.
     pub resume_after: u64,
 }
@@ -161,6 +167,8 @@ pub(crate) struct Service {
     pub(super) insurer: Option<(Arc<dyn Insurer>, u64)>,
     pub(super) told: Told,
     pub(super) limits: RequestLimits,
+    pub(super) rates: switchback_rates::RequestLimits,
+    pub(super) admitted: Option<Admitted>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -265,6 +273,8 @@ impl Service {
             told: Told { address: config.client_address, certificates: handshakes.has_client_certificates() },
             handshakes,
             limits: config.limits,
+            rates: config.rates,
+            admitted: config.admitted,
             counters,
         })
     }

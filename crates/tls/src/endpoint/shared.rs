@@ -9,6 +9,7 @@ use super::insurer::Insurer;
 use super::load::Loads;
 use super::log::Book;
 use super::peers::Peers;
+use super::rates::Rates;
 use super::services::{Service, Services};
 use super::transit::{Expected, Handoff, Leaving};
 use crate::TicketKeys;
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(super) handoff: Arc<dyn Handoff>,
     pub(super) insurer: Arc<dyn Insurer>,
     pub(super) budgets: Arc<Budgets>,
+    pub(super) rates: Rates,
     pub(super) ticket_keys: Arc<TicketKeys>,
     pub(super) expected: Expected,
     pub(super) leaving: Leaving,

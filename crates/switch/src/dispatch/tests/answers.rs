@@ -37,7 +37,11 @@ impl Clients {
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
         let record = sb_record { kind, flow: *flow, entry, ..Default::default() };
         let packet = segment(flow, true, numbers, flags::ACK | tcp_flags, None, data);
-        let at = Moment { now: self.world.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.world.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &crate::dispatch::unlimited,
+        };
         self.world.dispatcher.on_record(at, &record, &packet);
         let World { dispatcher, locked, waiting, over, .. } = &mut self.world;
         let output = &mut dispatcher.output;

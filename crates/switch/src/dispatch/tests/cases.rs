@@ -328,7 +328,7 @@ fn a_flow_in_a_mode_of_another_version_is_unknown() {
     for kind in [sb_record_kind::SB_RECORD_REQUEST, sb_record_kind::SB_RECORD_FORWARD] {
         let mut world = World::new();
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
-        let at = Moment { now: world.now, map: &|_| None };
+        let at = Moment { now: world.now, map: &|_| None, take: &crate::dispatch::unlimited };
         world.dispatcher.on_record(at, &record, &data(0, 0, &get("/web/a")));
         assert_eq!(world.flush().iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
     }

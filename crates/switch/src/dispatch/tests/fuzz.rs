@@ -9,6 +9,7 @@
 #[path = "../../../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,13 +21,14 @@ use switchback_config::ClusterKey;
 use switchback_flow::entry::Entry;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP};
+use switchback_rates::Table;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::Handshake;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, sum};
 use switchback_wire::*;
 
-use super::model::{CONFIG, SERVER, apply};
+use super::model::{CONFIG, SERVER, apply, with_rate_limit};
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::plan::{LocalMachine, Plan};
@@ -225,11 +227,14 @@ struct Fuzz {
     asked: VecDeque<Asked>,
     /// No packet has wrong checksums, or other data than the stream.
     pure: bool,
+    /// The program's token buckets.
+    limiter: RefCell<Table>,
 }
 
 fn dispatcher() -> Dispatcher {
     let config = CONFIG.replace("[\"192.0.2.100:80\"]", "[\"192.0.2.100:80\", \"[2001:db8::100]:80\"]");
     let config = config.replacen("[[node]]", &format!("{LIMITS}[[node]]"), 1);
+    let config = with_rate_limit(&config);
     let config = PERSISTENCE.iter().fold(config, |config, (pool, lines)| {
         let (before, after) = config.split_once(&format!("name = \"{pool}\"\n")).unwrap();
         let (own, after) = after.split_once("[[").unwrap();
@@ -270,7 +275,15 @@ impl Fuzz {
         ];
         let now = Duration::from_secs(100);
         let (map, asked) = (HashMap::new(), VecDeque::new());
-        Fuzz { now, dispatcher: dispatcher(), map, clients, asked, pure }
+        Fuzz {
+            now,
+            dispatcher: dispatcher(),
+            map,
+            clients,
+            asked,
+            pure,
+            limiter: RefCell::new(Table::new(100)),
+        }
     }
 
     fn step(&mut self, step: &Step, texts: &[Vec<u8>]) {
@@ -374,7 +387,11 @@ impl Fuzz {
     fn record(&mut self, index: usize, record: &sb_record, packet: &[u8]) {
         let before = self.all_held();
         let map = std::mem::take(&mut self.map);
-        let at = Moment { now: self.now, map: &|flow| map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         self.dispatcher.on_record(at, record, packet);
         self.map = map;
         let confirmed = record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32
@@ -385,7 +402,12 @@ impl Fuzz {
     fn on_time(&mut self) {
         let before = self.all_held();
         let map = std::mem::take(&mut self.map);
-        self.dispatcher.on_time(Moment { now: self.now, map: &|flow| map.get(flow).copied() });
+        let at = Moment {
+            now: self.now,
+            map: &|flow| map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
+        self.dispatcher.on_time(at);
         self.map = map;
         assert!(self.dispatcher.deadline().is_none_or(|deadline| deadline > self.now));
         self.check(&before, None);

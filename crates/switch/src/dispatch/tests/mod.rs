@@ -23,4 +23,5 @@ mod split;
 mod strangers;
 mod taken;
 mod threads;
+mod throttled;
 mod upgrades;

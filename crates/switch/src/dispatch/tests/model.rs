@@ -1,5 +1,6 @@
 //! The world around a dispatcher, in memory.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use switchback_config::{ClusterKey, Rank};
 use switchback_flow::entry::{Entry, Mode};
 use switchback_http::{Body, Progress, parse_head};
+use switchback_rates::Table;
 use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::Handshake;
@@ -65,6 +67,12 @@ pool = "web"
 pub const ORIGIN: Seq = Seq(u32::MAX - 20);
 /// The first sequence number of the server side, after the SYN-ACK.
 pub const SERVER: Seq = Seq(7000);
+
+/// The configuration with a limit for which nearly every request waits.
+pub fn with_rate_limit(config: &str) -> String {
+    let limit = "limit.client.requests = { rate = 200, burst = 1, over = \"wait\" }";
+    config.replacen("[[service.route]]", &format!("{limit}\n[[service.route]]"), 1)
+}
 
 pub fn node(last: u8) -> NodeAddress {
     IpAddr::from([192, 0, 2, 20 + last]).into()
@@ -131,6 +139,8 @@ pub struct World {
     reports: u16,
     pub to_client: Vec<Vec<u8>>,
     pub observed: Vec<Observation>,
+    /// The program's token buckets.
+    limiter: RefCell<Table>,
 }
 
 /// The option of a node's answer: the question's state of the flow, up to whose mark all data has arrived.
@@ -208,6 +218,7 @@ impl World {
             reports: 0,
             to_client: Vec::new(),
             observed: Vec::new(),
+            limiter: RefCell::new(Table::new(1000)),
         }
     }
 
@@ -359,8 +370,9 @@ impl World {
         let plan = self.dispatcher.plan();
         let limits = plan.http_limits();
         let Ok(Progress::Complete(head)) = parse_head(data, &limits) else { return None };
-        let choice = plan.choose(plan.service(flow().vip())?, &head, flow().client().ip());
-        let Ok(Some(Choice::Pool(pool))) = choice else { return None };
+        let service = plan.service(flow().vip())?;
+        let route = plan.route(service, &head, flow().client().ip()).ok()??;
+        let Choice::Pool(pool) = plan.choice(service, route) else { return None };
         if head.len != view.len() || head.body != Body::None || head.tunnel {
             return None;
         }
@@ -429,7 +441,11 @@ impl World {
     pub fn record(&mut self, kind: sb_record_kind, entry: Entry, packet: &[u8]) -> Vec<ToNode> {
         let entry = entry.encode();
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
-        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         self.dispatcher.on_record(at, &record, packet);
         self.flush()
     }
@@ -441,7 +457,11 @@ impl World {
             .get(&flow())
             .filter(|entry| (entry.has_node() || entry.is_adopting()) && !self.locked.contains(&flow()));
         if let Some(entry) = entry.copied() {
-            let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+            let at = Moment {
+                now: self.now,
+                map: &|flow| self.map.get(flow).copied(),
+                take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+            };
             self.dispatcher.take_back(at, &flow(), entry);
         }
         self.flush()
@@ -455,7 +475,11 @@ impl World {
         let asked = hello.iter().find(|asked| asked.node == node).expect("all nodes are asked");
         let epoch = u32::from_be(asked.option.said::<sb_hello>().listed.epoch);
         let id = self.dispatcher.plan().node_at(node).unwrap();
-        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         let first = Numbered { epoch, number: 1, lost: 0 };
         assert!(self.dispatcher.is_next_of_list(at.now, id, first, true));
         self.dispatcher.on_listed(at, id, &listed);
@@ -477,7 +501,11 @@ impl World {
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
         let record = sb_record { kind, flow: other, entry: entry.encode(), ..Default::default() };
         let packet = segment(&other, true, (Seq(5), Seq(6)), flags::ACK, None, bytes);
-        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         self.dispatcher.on_record(at, &record, &packet);
         self.flush();
     }
@@ -567,14 +595,22 @@ impl World {
             node: node.to_wire(),
             ..Default::default()
         };
-        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         self.dispatcher.on_record(at, &record, packet);
     }
 
     /// Lets time pass up to the dispatcher's next deadline.
     pub fn pass(&mut self) -> Vec<ToNode> {
         self.now = self.dispatcher.deadline().expect("something is pending").max(self.now);
-        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        let at = Moment {
+            now: self.now,
+            map: &|flow| self.map.get(flow).copied(),
+            take: &|wishes| self.limiter.borrow_mut().take(self.now.as_nanos() as u64, wishes),
+        };
         self.dispatcher.on_time(at);
         self.flush()
     }

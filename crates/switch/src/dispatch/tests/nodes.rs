@@ -200,7 +200,7 @@ fn idle_flows_are_taken_from_a_draining_node() {
     let name = if adopt.node == node(1) { "n1" } else { "n2" };
     assert!(world.dispatcher.order_drain(name, true));
     world.flush();
-    let at = Moment { now: world.now, map: &|_| None };
+    let at = Moment { now: world.now, map: &|_| None, take: &crate::dispatch::unlimited };
     world.dispatcher.take_back(at, &flow(), entry);
     let sent = world.flush();
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
@@ -221,7 +221,7 @@ fn a_request_that_comes_while_its_flow_is_taken_back_is_not_lost() {
             assert!(world.dispatcher.order_drain(name, (name == "n1") == (adopt.node == node(1))));
         }
         world.flush();
-        let at = Moment { now: world.now, map: &|_| Some(entry) };
+        let at = Moment { now: world.now, map: &|_| Some(entry), take: &crate::dispatch::unlimited };
         world.dispatcher.take_back(at, &flow(), entry);
         let asked = world.flush();
         assert!(world.client_packet(&data(len, 100, &get("/web/b"))).is_empty());

@@ -20,7 +20,11 @@ fn message(seq: Seq) -> Vec<u8> {
 fn tell(world: &mut World, message: &[u8]) -> Vec<ToNode> {
     let kind = sb_record_kind::SB_RECORD_ICMP as u32;
     let record = sb_record { kind, flow: flow(), ..Default::default() };
-    let at = Moment { now: world.now, map: &|flow| world.map.get(flow).copied() };
+    let at = Moment {
+        now: world.now,
+        map: &|flow| world.map.get(flow).copied(),
+        take: &crate::dispatch::unlimited,
+    };
     world.dispatcher.on_record(at, &record, message);
     world.flush()
 }

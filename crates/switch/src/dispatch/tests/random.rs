@@ -717,6 +717,7 @@ fn run(seed: u64, trouble: Trouble) -> Arrival {
         }
     }
     let config = if sessions { with_sessions() } else { CONFIG.to_owned() };
+    let config = if seed.is_multiple_of(5) { with_rate_limit(&config) } else { config };
     let shares = random.chance(50);
     let config = if shares { with_shared_machine(&config) } else { config };
     let number = node_address::numbers(&["n3"])[0];

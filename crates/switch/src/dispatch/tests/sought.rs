@@ -153,7 +153,8 @@ fn it_waits_with_its_client_when_too_much_has_been_asked() {
         other.client_port = port.to_be();
         let record =
             sb_record { kind: sb_record_kind::SB_RECORD_UNKNOWN as u32, flow: other, ..Default::default() };
-        let at = crate::dispatch::Moment { now: world.now, map: &|_| None };
+        let at =
+            crate::dispatch::Moment { now: world.now, map: &|_| None, take: &crate::dispatch::unlimited };
         world.dispatcher.on_record(at, &record, &bare(&other, true, Seq(5), Seq(6), flags::ACK));
         world.flush();
     }

@@ -149,7 +149,8 @@ fn a_flood_is_asked_about_within_the_budget() {
         flow.client[12..].copy_from_slice(&(0x0b00_0000 | number).to_be_bytes());
         let kind = sb_record_kind::SB_RECORD_UNKNOWN as u32;
         let record = sb_record { kind, flow, ..Default::default() };
-        let at = crate::dispatch::Moment { now: world.now, map: &|_| None };
+        let at =
+            crate::dispatch::Moment { now: world.now, map: &|_| None, take: &crate::dispatch::unlimited };
         world.dispatcher.on_record(at, &record, &bare(&flow, true, Seq(5), Seq(6), flags::ACK));
         sent += world.flush().len();
         world.now += Duration::from_micros(10);

@@ -37,7 +37,11 @@ fn taken_by_another_after(more: usize) -> (World, u32) {
     let entry = world.map[&flow()];
     assert!(world.dispatcher.order_drain(if owner == node(1) { "n1" } else { "n2" }, true));
     world.flush();
-    world.dispatcher.take_back(Moment { now: world.now, map: &|_| Some(entry) }, &flow(), entry);
+    world.dispatcher.take_back(
+        Moment { now: world.now, map: &|_| Some(entry), take: &crate::dispatch::unlimited },
+        &flow(),
+        entry,
+    );
     let asked = world.flush();
     assert_eq!(ops(&asked), [SB_OP_RELEASE]);
     let generation = Generation::first(0).successor(1);
@@ -63,7 +67,11 @@ fn a_flow_that_another_switch_has_taken_is_no_longer_its_nodes() {
     assert_eq!((world.map[&flow()].mode, world.dispatcher.pending()), (Mode::Sought, 0));
     // The sweep goes on, and finds nothing.
     let entry = world.map[&flow()];
-    world.dispatcher.take_back(Moment { now: world.now, map: &|_| Some(entry) }, &flow(), entry);
+    world.dispatcher.take_back(
+        Moment { now: world.now, map: &|_| Some(entry), take: &crate::dispatch::unlimited },
+        &flow(),
+        entry,
+    );
     assert!(world.flush().is_empty());
     let asked = world.client_packet(&data(len, 100, &get("/web/b")));
     assert_eq!(ops(&asked), [SB_OP_PROBE; 3], "another node may have it");

@@ -30,7 +30,7 @@ fn tell(first: &mut World, second: &mut World) {
     let heard = told(first);
     first.flush();
     assert!(!heard.is_empty());
-    let at = Moment { now: first.now, map: &|_| None };
+    let at = Moment { now: first.now, map: &|_| None, take: &crate::dispatch::unlimited };
     heard.iter().for_each(|heard| second.dispatcher.hear(at, heard));
 }
 

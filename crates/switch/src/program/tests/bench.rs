@@ -23,6 +23,7 @@ use switchback_wire::*;
 use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
+use crate::guards::Listed;
 use crate::plan::NodeId;
 use crate::program::l7::L7Access;
 use crate::program::skeleton::types::xdp_md;
@@ -176,6 +177,14 @@ pub struct Bench {
     records: Rc<RefCell<Vec<Record>>>,
     counters: RefCell<[u64; SwitchCounter::ALL.len()]>,
     clocks_set: Cell<Instant>,
+    listed: RefCell<Listed>,
+}
+
+/// The cluster with these lines in the service.
+fn cluster(lines: &str) -> Cluster {
+    let config = CONFIG.replacen("[[service.route]]", &format!("{lines}\n[[service.route]]"), 1);
+    let keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
+    switchback_config::parse(&config, Path::new("cluster.toml"), |_| Ok(keys.to_vec())).unwrap()
 }
 
 /// The entry that the L7 thread sees in the map.
@@ -222,9 +231,6 @@ impl Bench {
         assert!(keys.turn(COOKIE_EPOCH * (FIRST_EPOCH - 1)) && keys.turn(COOKIE_EPOCH * FIRST_EPOCH));
         program.set_settings(&all_allowed(&keys)).unwrap();
         program.set_interface(LOOPBACK, OURS, Ways::ALL).unwrap();
-        let cluster =
-            switchback_config::parse(CONFIG, Path::new("cluster.toml"), |_| Ok(cluster_keys.to_vec()))
-                .unwrap();
         let records = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
         let of_threads = program.rings.iter().enumerate();
@@ -243,7 +249,7 @@ impl Bench {
         let rings = builder.build().unwrap();
         let bench = Bench {
             program,
-            cluster,
+            cluster: cluster(""),
             keys: RefCell::new(keys),
             epoch: Cell::new(FIRST_EPOCH),
             restarts: Cell::default(),
@@ -251,6 +257,7 @@ impl Bench {
             records,
             counters: RefCell::new([0; SwitchCounter::ALL.len()]),
             clocks_set: Cell::new(Instant::now()),
+            listed: RefCell::default(),
         };
         bench.set_nodes();
         bench.configure(0);
@@ -267,6 +274,13 @@ impl Bench {
 
     /// Writes the routes to a bank and points the VIPs to it.
     pub fn configure(&self, bank: usize) {
+        self.configure_guarded(bank, "");
+    }
+
+    /// As [`Self::configure`], with these lines in the service.
+    pub fn configure_guarded(&self, bank: usize, lines: &str) {
+        let guarded = cluster(lines);
+        let guards = self.program.guards().write(bank, &guarded, &mut self.listed.borrow_mut()).unwrap();
         let members =
             |pool: usize| self.cluster.pools[pool].nodes.iter().copied().map(NodeId::from_index).collect();
         let services = self.program.with_tables(|tables| tables.write(bank, &self.cluster, members));
@@ -277,7 +291,8 @@ impl Bench {
         let mut vips = HashMap::new();
         for (listener, vip) in (0..).zip(&self.cluster.services[0].listen) {
             let mss = Self::our_mss(vip.is_ipv6()).into();
-            vips.insert(bytes_of(&endpoint(*vip)).to_vec(), sb_vip { mss, listener, ..services[0] });
+            let vip_entry = sb_vip { mss, listener, guard: guards[0], ..services[0] };
+            vips.insert(bytes_of(&endpoint(*vip)).to_vec(), vip_entry);
         }
         self.program.set_vips(&vips).unwrap();
     }

@@ -80,7 +80,7 @@ fn other_client(client: &mut Client, request: &[u8]) -> Vec<ToNode> {
     let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
     let record = sb_record { kind, flow: other, entry: entry.encode(), ..Default::default() };
     let packet = segment(&other, true, (Seq(5), Seq(6)), flags::ACK, None, request);
-    let at = Moment { now: client.world.now, map: &|_| Some(entry) };
+    let at = Moment { now: client.world.now, map: &|_| Some(entry), take: &crate::dispatch::unlimited };
     client.world.dispatcher.on_record(at, &record, &packet);
     client.world.flush()
 }
