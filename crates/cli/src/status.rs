@@ -1,11 +1,13 @@
 //! Tables of `status`, made from a process's answer. `-` stands for an unknown value.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use switchback_runtime::events::Event;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
-use switchback_status::node::{MemberStatus, NodeStatus, ResumeStatus};
+use switchback_status::node::{CertificateStatus, MemberStatus, NodeStatus, ResumeStatus};
 use switchback_status::switch::{DispatchStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
@@ -229,6 +231,9 @@ fn node(status: &NodeStatus) -> String {
     }
     text += &format!("\n{}", listeners.render(0));
 
+    if !status.certificates.is_empty() {
+        text += &format!("\n{}", certificates(&status.certificates, SystemTime::now()));
+    }
     if !status.health.is_empty() {
         let mut checks = Table::new(&[
             ("NODE", Align::Left),
@@ -256,6 +261,28 @@ fn node(status: &NodeStatus) -> String {
         NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
     });
     text + &last(&status.events)
+}
+
+/// The table of certificates. Days are whole ones.
+fn certificates(certificates: &[CertificateStatus], now: SystemTime) -> String {
+    let mut table = Table::new(&[
+        ("SERVICE", Align::Left),
+        ("CERTIFICATE", Align::Left),
+        ("ENDS", Align::Left),
+        ("LEFT", Align::Left),
+    ]);
+    for one in certificates {
+        let end = UNIX_EPOCH + Duration::from_secs(one.not_after);
+        let left = end.duration_since(now).map(|left| duration(left.as_secs()));
+        let date = Timestamp::try_from(end).map(|end| end.strftime("%Y-%m-%d %H:%M UTC").to_string());
+        table.row([
+            one.service.clone(),
+            one.name.clone(),
+            known(date.ok()),
+            left.unwrap_or_else(|_| "ended".to_owned()),
+        ]);
+    }
+    table.render(0)
 }
 
 /// The table of the nodes of a machine.
@@ -454,6 +481,24 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
              NODE  POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
              n1    web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
              counters that are not zero\n  7  adopted  flows adopted\n"
+        );
+    }
+
+    #[test]
+    fn certificates_and_the_time_that_they_have_left() {
+        let one = |service: &str, not_after| CertificateStatus {
+            service: service.to_owned(),
+            name: "shop.example.com".to_owned(),
+            not_after,
+            ..CertificateStatus::default()
+        };
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let all = [one("shop", 1_800_000_000 + 30 * 86_400 + 3600), one("old", 1_799_999_999)];
+        assert_eq!(
+            certificates(&all, now),
+            "SERVICE  CERTIFICATE       ENDS                  LEFT\n\
+             shop     shop.example.com  2027-02-14 09:00 UTC  30 d 1 h\n\
+             old      shop.example.com  2027-01-15 07:59 UTC  ended\n"
         );
     }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -282,9 +282,10 @@ impl Agent<'_> {
                 self.report()?;
                 self.reporter.watch(&mut self.watch, &self.plan, &self.checks, &self.drains);
                 let plan = &self.plan;
-                let look = || switchback_tls::certificate_warnings(&plan.cluster, &[plan.address]);
-                events::log_all(&self.watch.certificates(Instant::now(), look));
-                if self.watch.drops_are_due(Instant::now()) {
+                let look = || switchback_tls::revocation_warnings(&plan.cluster, &[plan.address]);
+                events::log_all(&self.watch.revocations(Instant::now(), look));
+                if self.watch.is_due(Instant::now()) {
+                    events::log_all(&self.watch.certificates(SystemTime::now(), self.tls.certificates()));
                     events::log_all(&self.watch.drops(|counter| self.programs.counter(counter))?);
                 }
                 if let Some(end) = self.can_end()? {
@@ -434,6 +435,7 @@ impl Agent<'_> {
             replays: self.plan.adopting.may_replay(),
             health: self.checks.status(&self.plan.cluster),
             tls: self.tls.status(),
+            certificates: self.tls.certificate_status(),
             resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
             log_lines,
             log_lost,

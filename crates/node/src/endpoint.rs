@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::SupportedProtocolVersion;
 use switchback_config::{self as config, Pool, Service, Tls, TlsVersion};
@@ -10,11 +11,11 @@ use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
-use switchback_status::node::TlsStatus;
+use switchback_status::node::{CertificateStatus, TlsStatus};
 use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
-use switchback_tls::{Certificates, ClientCertificates, TicketKeys, Tickets};
+use switchback_tls::{Certificates, ClientCertificates, InForce, TicketKeys, Tickets};
 use switchback_wire::keys;
 use switchback_wire::report::pool_id;
 
@@ -90,6 +91,30 @@ impl TlsEndpoint {
             let counts = running.endpoint.log_counts();
             (counts.lines.get(), counts.lost.get())
         })
+    }
+
+    /// Name of the service and certificate, of all certificates that clients get.
+    pub(crate) fn certificates(&self) -> Vec<(Arc<str>, InForce)> {
+        self.running.as_ref().map_or_else(Vec::new, |running| running.endpoint.certificates())
+    }
+
+    /// As [`certificates`](Self::certificates), for the status: of several with one name the one that ends first.
+    pub(crate) fn certificate_status(&self) -> Vec<CertificateStatus> {
+        let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut all: Vec<CertificateStatus> = self
+            .certificates()
+            .into_iter()
+            .map(|(service, InForce { name, validity })| CertificateStatus {
+                service: service.to_string(),
+                name,
+                not_before: unix(validity.begin),
+                not_after: unix(validity.end),
+            })
+            .collect();
+        let key = |one: &CertificateStatus| (one.service.clone(), one.name.clone());
+        all.sort_by_key(|one| (key(one), one.not_after));
+        all.dedup_by_key(|one| key(one));
+        all
     }
 
     /// Counters of the TLS services.

@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use log::Level;
 use switchback_runtime::Result;
 use switchback_runtime::events::{FirstMoves, WRONG_TAG};
 use switchback_status::node::ListenerStatus;
+use switchback_tls::{InForce, Stage, Validity};
 use switchback_wire::NodeCounter;
 
-/// Interval of reading the counters.
+/// Interval of reading the counters, and of looking at the certificates.
 const COUNTED_EVERY: Duration = Duration::from_secs(1);
-/// Interval of looking at the certificates, which begins when the configuration is read.
-const CERTIFICATES_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// Interval of looking at the revocation lists, which begins when the configuration is read.
+const REVOCATIONS_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// An event: its level and message.
 pub(crate) type Event = (Level, String);
@@ -30,8 +32,10 @@ pub(crate) struct Watch {
     drops: FirstMoves,
     /// When the counters were read last.
     counted: Option<Instant>,
-    /// When the certificates were looked at last.
-    certificates: Option<Instant>,
+    /// How near the ends of certificates were, by service and name.
+    certificates: HashMap<(Arc<str>, String), (Validity, Stage)>,
+    /// When the revocation lists were looked at last.
+    revocations: Option<Instant>,
 }
 
 impl Watch {
@@ -83,18 +87,37 @@ impl Watch {
         has_ended.then(|| (Level::Info, format!("drained: node {node} has no flows")))
     }
 
-    /// What `look` says of the certificates, once a day.
-    pub(crate) fn certificates(&mut self, now: Instant, look: impl FnOnce() -> Vec<String>) -> Vec<Event> {
-        let before = *self.certificates.get_or_insert(now);
-        if now < before + CERTIFICATES_EVERY {
+    /// Certificates whose ends have come nearer, by a [`Stage`]. How near the end of a new one is has been said when its file
+    /// was read.
+    pub(crate) fn certificates(&mut self, now: SystemTime, all: Vec<(Arc<str>, InForce)>) -> Vec<Event> {
+        let mut before = std::mem::take(&mut self.certificates);
+        let mut events = Vec::new();
+        for (service, InForce { name, validity }) in all {
+            let (key, stage) = ((service, name), validity.stage(now));
+            let known = before.remove(&key).filter(|(known, _)| *known == validity);
+            if known.is_some_and(|(_, before)| before < stage)
+                && let Some(what) = validity.warning(now)
+            {
+                let level = if stage < Stage::Day { Level::Warn } else { Level::Error };
+                events.push((level, format!("service {}: the certificate {} {what}", key.0, key.1)));
+            }
+            self.certificates.insert(key, (validity, stage));
+        }
+        events
+    }
+
+    /// What `look` says of the revocation lists, once a day.
+    pub(crate) fn revocations(&mut self, now: Instant, look: impl FnOnce() -> Vec<String>) -> Vec<Event> {
+        let before = *self.revocations.get_or_insert(now);
+        if now < before + REVOCATIONS_EVERY {
             return Vec::new();
         }
-        self.certificates = Some(now);
+        self.revocations = Some(now);
         look().into_iter().map(|what| (Level::Warn, what)).collect()
     }
 
-    /// Whether it is time to look at the counters.
-    pub(crate) fn drops_are_due(&mut self, now: Instant) -> bool {
+    /// Whether it is time to look at counters and certificates.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.counted.is_none_or(|counted| now >= counted + COUNTED_EVERY);
         if is_due {
             self.counted = Some(now);
@@ -168,15 +191,47 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_looked_at_once_a_day() {
+    fn revocation_lists_are_looked_at_once_a_day() {
         let (mut watch, start) = (Watch::default(), Instant::now());
         let hours = (0..72).filter(|hour| {
             let now = start + Duration::from_secs(hour * 3600);
-            let events = watch.certificates(now, || vec!["it ends".to_owned()]);
-            assert!(events.iter().all(|event| *event == (Level::Warn, "it ends".to_owned())));
+            let events = watch.revocations(now, || vec!["it is old".to_owned()]);
+            assert!(events.iter().all(|event| *event == (Level::Warn, "it is old".to_owned())));
             !events.is_empty()
         });
         assert_eq!(hours.collect::<Vec<_>>(), [24, 48]);
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_of_four_times() {
+        let day = Duration::from_secs(24 * 3600);
+        let begin = SystemTime::UNIX_EPOCH + day * 20_000;
+        let validity = Validity { begin, end: begin + day * 100 };
+        let one = |validity| vec![("shop".into(), InForce { name: "a.example".to_owned(), validity })];
+        let mut watch = Watch::default();
+        // In the middle of the day, because a certificate ends with its last moment.
+        let mut told =
+            (0..110).map(|passed| watch.certificates(begin + day * passed + day / 2, one(validity)));
+        let told: Vec<_> = (0..110)
+            .zip(told.by_ref())
+            .flat_map(|(passed, events)| events.into_iter().map(move |e| (passed, e)))
+            .collect();
+        let said = |what: &str| format!("service shop: the certificate a.example {what}");
+        assert_eq!(
+            told,
+            [
+                // Of 100 days the last quarter is 25.
+                (75, (Level::Warn, said("ends on 2025-01-12, in 24 days"))),
+                (93, (Level::Warn, said("ends on 2025-01-12, in 6 days"))),
+                (99, (Level::Error, said("ends on 2025-01-12, in 0 days"))),
+                (100, (Level::Error, said("ended on 2025-01-12, clients refuse it"))),
+            ]
+        );
+        // What is near its end when it is read has been told of then.
+        let next = Validity { begin, end: begin + day * 111 };
+        assert_eq!(watch.certificates(begin + day * 105, one(next)), []);
+        assert_eq!(watch.certificates(begin + day * 106, Vec::new()), []);
+        assert_eq!(watch.certificates(begin + day * 112, one(next)), []);
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct NodeStatus {
     pub health: Vec<HealthStatus>,
     /// Services with TLS.
     pub tls: Vec<TlsStatus>,
+    /// Certificates that their clients get.
+    pub certificates: Vec<CertificateStatus>,
     /// Responses that other nodes could go on with, and those of other nodes; None if no pool has that.
     pub resume: Option<ResumeStatus>,
     /// Lines in its access log, which has the requests of the services with TLS.
@@ -142,6 +144,20 @@ pub struct TlsStatus {
     pub requests_taken: u64,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: u64,
+}
+
+/// A certificate that clients of a service with TLS get.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateStatus {
+    /// Name of the service.
+    pub service: String,
+    /// The first name in the certificate.
+    pub name: String,
+    /// When it begins, in seconds since 1970.
+    pub not_before: u64,
+    /// When it ends, in seconds since 1970.
+    pub not_after: u64,
 }
 
 /// Resumed responses of pools with `resume`. Counts are since the agent began.

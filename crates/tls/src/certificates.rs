@@ -15,6 +15,8 @@ use webpki::EndEntityCert;
 use x509_cert::certificate::Version;
 use x509_cert::der::Decode;
 
+use crate::Validity;
+
 /// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateError {
@@ -39,6 +41,16 @@ pub struct Certificates {
     by_name: HashMap<String, Arc<CertifiedKey>>,
     /// For clients without a server name, or with one that no certificate has.
     first: Arc<CertifiedKey>,
+    in_force: Vec<InForce>,
+}
+
+/// A certificate that clients get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The first name in it, or that of its file if there is none.
+    pub name: String,
+    /// When it is valid.
+    pub validity: Validity,
 }
 
 impl Certificates {
@@ -46,9 +58,16 @@ impl Certificates {
     pub fn read(files: &[Certificate], provider: &CryptoProvider) -> Result<Certificates, CertificateError> {
         let mut by_name = HashMap::new();
         let mut first = None;
+        let mut in_force = Vec::new();
         for files in files {
             let certificate = Arc::new(read(files, provider)?);
-            for name in names(&certificate) {
+            let names = names(&certificate);
+            if let Some(validity) = certificate.cert.first().and_then(Validity::of) {
+                let name = names.first().cloned().unwrap_or_else(|| files.chain.display().to_string());
+                in_force.push(InForce { name, validity });
+            }
+            for name in names {
+                let name = name.strip_prefix('*').map(str::to_owned).unwrap_or(name);
                 by_name.entry(name).or_insert_with(|| Arc::clone(&certificate));
             }
             first.get_or_insert(certificate);
@@ -57,7 +76,12 @@ impl Certificates {
             file: PathBuf::new(),
             what: "a service with TLS needs a certificate".to_owned(),
         })?;
-        Ok(Certificates { by_name, first })
+        Ok(Certificates { by_name, first, in_force })
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn in_force(&self) -> &[InForce] {
+        &self.in_force
     }
 
     /// The certificate for a host: its own, that of its parent's wildcard (RFC 9525 section 6.3), or the
@@ -108,13 +132,10 @@ fn is_version_1(der: &CertificateDer<'_>) -> bool {
         .is_ok_and(|certificate| certificate.tbs_certificate.version == Version::V1)
 }
 
-/// The names that a certificate is for.
+/// The names that a certificate is for, in lower case.
 fn names(certificate: &CertifiedKey) -> Vec<String> {
     let Some(Ok(end_entity)) = certificate.cert.first().map(EndEntityCert::try_from) else {
         return Vec::new();
     };
-    end_entity
-        .valid_dns_names()
-        .map(|name| name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase())
-        .collect()
+    end_entity.valid_dns_names().map(str::to_ascii_lowercase).collect()
 }

@@ -8,22 +8,16 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use rustls::pki_types::CertificateDer;
 use switchback_config::{
     Certificate, Checked, ClientCertificates, Cluster, Error, Finding, Service, TlsFile, TlsFiles,
 };
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
+use crate::validity::{Validity, day};
 use crate::{CertificateError, certificates, client_certificates};
-
-/// A certificate ends soon if this much of its time is left, or less, and no more than a quarter: some are made for a week.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
-const QUARTERS: u32 = 4;
 
 /// Reads the `cluster.toml` at `path`, and looks at every file that it names, as [`switchback_config::check`] says. `here`
 /// are the addresses of this machine.
@@ -39,17 +33,14 @@ pub fn check_text(text: &str, file: &Path, here: &[IpAddr]) -> Result<Checked, E
     })
 }
 
-/// What is wrong now with the certificates of services for which the machine with the addresses `here` is a node, or soon
-/// will be.
-pub fn certificate_warnings(cluster: &Cluster, here: &[IpAddr]) -> Vec<String> {
+/// What is wrong now with the revocation lists of services for which the machine with the addresses `here` is a node.
+pub fn revocation_warnings(cluster: &Cluster, here: &[IpAddr]) -> Vec<String> {
     let now = SystemTime::now();
     let ours = cluster.services.iter().filter(|service| are_read_at(here, cluster, service));
     let all = ours.flat_map(|service| {
-        let tls = service.tls.terminated().into_iter();
-        let certificates = tls.clone().flat_map(|tls| &tls.certificates).map(TlsFiles::Certificate);
-        let clients =
-            tls.filter_map(|tls| tls.client_certificates.as_ref()).map(TlsFiles::ClientCertificates);
-        let findings = certificates.chain(clients).flat_map(|files| look(files, true, now));
+        let clients = service.tls.terminated().and_then(|tls| tls.client_certificates.as_ref());
+        let findings =
+            clients.into_iter().flat_map(|files| look(TlsFiles::ClientCertificates(files), true, now));
         findings.map(|finding| format!("service {}: {}", service.name, finding.what))
     });
     all.collect()
@@ -101,7 +92,7 @@ fn look_at_certificate(
     now: SystemTime,
 ) -> Result<Vec<(TlsFile, String)>, CertificateError> {
     let certified = certificates::read(files, &rustls::crypto::aws_lc_rs::default_provider())?;
-    let what = certified.cert.first().and_then(|first| warning(first, now));
+    let what = certified.cert.first().and_then(|first| Validity::of(first)?.warning(now));
     let what = what.map(|what| format!("{}: the certificate {what}", files.chain.display()));
     Ok(what.into_iter().map(|what| (TlsFile::Chain, what)).collect())
 }
@@ -140,30 +131,6 @@ fn unreadable(file: TlsFile, path: &Path, needed: bool) -> Option<Finding> {
     };
     let is_mistake = needed && error.kind() != ErrorKind::PermissionDenied;
     Some(Finding { file, is_mistake, what })
-}
-
-/// What clients have to expect of the certificate's validity, if not all is well.
-fn warning(certificate: &CertificateDer<'_>, now: SystemTime) -> Option<String> {
-    let validity = x509_cert::Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
-    let begin = UNIX_EPOCH + validity.not_before.to_unix_duration();
-    let end = UNIX_EPOCH + validity.not_after.to_unix_duration();
-    if now < begin {
-        return Some(format!("begins on {}, clients refuse it until then", day(begin)?));
-    }
-    let Ok(left) = end.duration_since(now) else {
-        return Some(format!("ended on {}, clients refuse it", day(end)?));
-    };
-    let whole = end.duration_since(begin).unwrap_or_default();
-    if left > SOON || left > whole / QUARTERS {
-        return None;
-    }
-    let days = left.as_secs() / (24 * 3600);
-    let days = if days == 1 { "1 day".to_owned() } else { format!("{days} days") };
-    Some(format!("ends on {}, in {days}", day(end)?))
-}
-
-fn day(time: SystemTime) -> Option<String> {
-    Timestamp::try_from(time).map(|time| time.to_zoned(TimeZone::UTC).date().to_string()).ok()
 }
 
 #[cfg(test)]
@@ -370,8 +337,8 @@ bWQO+tB6ssZCflxa
         files.write("year", (1, 1), (12, 31));
         files.write("week", (6, 1), (6, 9));
         let rows = [
-            ("year", (12, 16), None),
-            ("year", (12, 18), Some("ends on 2026-12-31, in 13 days")),
+            ("year", (11, 30), None),
+            ("year", (12, 1), Some("ends on 2026-12-31, in 30 days")),
             ("year", (12, 30), Some("ends on 2026-12-31, in 1 day")),
             ("week", (6, 6), None),
             ("week", (6, 7), Some("ends on 2026-06-09, in 2 days")),

@@ -23,11 +23,12 @@ mod sealer;
 mod session;
 mod ticket_keys;
 mod tickets;
+mod validity;
 
 use std::fmt;
 
-pub use certificates::{CertificateError, Certificates};
-pub use check::{certificate_warnings, check, check_text};
+pub use certificates::{CertificateError, Certificates, InForce};
+pub use check::{check, check_text, revocation_warnings};
 pub use client_certificate::ClientCertificate;
 pub use client_certificates::ClientCertificates;
 pub use error::Error;
@@ -38,6 +39,7 @@ pub use sealer::Sealer;
 pub use session::{Facts, Session};
 pub use ticket_keys::TicketKeys;
 pub use tickets::Tickets;
+pub use validity::{Stage, Validity};
 
 /// The bytes of another node are no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -88,6 +88,19 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
     all.extend(TLS_COUNTS.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
+    all.push(
+        Metric::new(
+            Kind::Gauge,
+            "switchback_node_tls_certificate_not_after",
+            "When the certificate ends, since 1970",
+            &["service", "certificate"],
+            |status: &NodeStatus, add: &mut Add<'_>| {
+                let certificates = status.certificates.iter();
+                certificates.for_each(|one| add(&[&one.service, &one.name], one.not_after.into()));
+            },
+        )
+        .unit(Unit::Seconds),
+    );
     all.extend(of_resumed());
     all.push(counted("access_log_lines", "Lines of the node's access log", |status| status.log_lines));
     all.push(counted(

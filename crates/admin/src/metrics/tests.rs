@@ -6,7 +6,7 @@ mod openmetrics;
 use std::collections::BTreeSet;
 
 use switchback_status::node::{
-    HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
+    CertificateStatus, HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
 };
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
@@ -122,6 +122,12 @@ fn node() -> NodeStatus {
         listeners: vec![listener],
         health: vec![check],
         tls: vec![TlsStatus { service: "shop".to_owned(), ..TlsStatus::default() }],
+        certificates: vec![CertificateStatus {
+            service: "shop".to_owned(),
+            name: "shop.example.com".to_owned(),
+            not_before: 1_790_000_000,
+            not_after: 1_800_000_000,
+        }],
         resume: Some(ResumeStatus {
             uninsured: [("length".into(), 2)].into(),
             failed: [("mismatch".into(), 1)].into(),
@@ -160,9 +166,14 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 25] = [
+    let rows: [Row<'_>; 26] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
+        (
+            "switchback_node_tls_certificate_not_after_seconds",
+            &[("service", "shop"), ("certificate", "shop.example.com")],
+            1_800_000_000.0,
+        ),
         ("switchback_requests_total", &[("service", "shop")], 42.0),
         ("switchback_switch_node_requests_total", &[("node", "n1")], 40.0),
         ("switchback_switch_node_first_byte_seconds", &[("node", "n1")], 0.0015),

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
 
-use crate::common::{Cluster, Result};
+use serde_json::json;
+
+use crate::common::{Cluster, PATIENCE, Result};
 use crate::{Connection, NAME, openssl, plan, start};
 
 /// What a certificate is in PEM, without its first and last line.
@@ -97,16 +99,20 @@ fn a_new_certificate_is_for_new_connections() -> Result {
     cluster.down()
 }
 
+/// Writes a certificate with this validity for the service.
+fn write_valid(cluster: &Cluster, begin: SystemTime, end: SystemTime) -> Result {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([NAME.to_owned()])?;
+    (params.not_before, params.not_after) = (begin.into(), end.into());
+    fs::write(cluster.lab.directory().join("shop.pem"), params.self_signed(&key)?.pem())?;
+    Ok(fs::write(cluster.lab.directory().join("shop.key"), key.serialize_pem())?)
+}
+
 #[test]
 fn a_certificate_that_ends_soon_is_told_of() -> Result {
     let cluster = start(1, "")?;
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new([NAME.to_owned()])?;
-    let hour = Duration::from_secs(3600);
-    params.not_after = (SystemTime::now() + 50 * hour).into();
-    params.not_before = (SystemTime::now() - 1000 * hour).into();
-    fs::write(cluster.lab.directory().join("shop.pem"), params.self_signed(&key)?.pem())?;
-    fs::write(cluster.lab.directory().join("shop.key"), key.serialize_pem())?;
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    write_valid(&cluster, now - 1000 * hour, now + 50 * hour)?;
     let file = cluster.config.to_string_lossy();
     for host in [cluster.lab.node(0), cluster.lab.switch(0)] {
         let reloaded = cluster.run(host, &["reload"])?;
@@ -119,6 +125,17 @@ fn a_certificate_that_ends_soon_is_told_of() -> Result {
         }
     }
     assert!(cluster.agent(0).log().contains(", in 2 days"), "{}", cluster.agent(0).log());
+    let end = (now + 50 * hour).duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let expected =
+        json!([{"service": "secure", "name": NAME, "not_before": end - 1050 * 3600, "not_after": end}]);
+    assert_eq!(cluster.node_status(0)?["certificates"], expected);
+    let shown = cluster.run(cluster.lab.node(0), &["status"])?.success()?;
+    assert!(shown.lines().any(|line| line.contains(NAME) && line.contains("2 d ")), "{shown}");
+
+    // Its end is told of when it comes, to those who have not read the file again.
+    write_valid(&cluster, now - hour, SystemTime::now() + Duration::from_secs(3))?;
+    cluster.run(cluster.lab.node(0), &["reload"])?.success()?;
+    cluster.agent(0).wait_for_log(&format!("service secure: the certificate {NAME} ended on "), PATIENCE)?;
 
     // Only nodes need the files.
     fs::remove_file(cluster.lab.directory().join("shop.key"))?;

@@ -54,11 +54,11 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::TicketKeys;
+use crate::{InForce, TicketKeys};
 
 use accepting::{accept_clients, accept_peers, listen, listen_together};
 use load::Loads;
-use services::Services;
+use services::{Service, Services};
 use shared::Shared;
 use sharing::Sharing;
 use tasks::Tasks;
@@ -219,6 +219,21 @@ impl Endpoint {
     /// Whether this node drains: connections then go to other nodes at their next request.
     pub fn set_draining(&self, draining: bool) {
         self.shared.loads.draining.store(draining, Ordering::Relaxed);
+    }
+
+    /// Name of the service and certificate, of all certificates that clients get.
+    pub fn certificates(&self) -> Vec<(Arc<str>, InForce)> {
+        let services = self.shared.services.load();
+        let of = |service: &Arc<Service>| {
+            let name = Arc::clone(&service.name);
+            service
+                .certificates
+                .in_force()
+                .iter()
+                .map(move |one| (Arc::clone(&name), one.clone()))
+                .collect::<Vec<_>>()
+        };
+        services.iter().flat_map(of).collect()
     }
 
     /// Name and counts of each service.

@@ -147,6 +147,7 @@ pub(crate) struct Service {
     pub(super) name: Arc<str>,
     /// The name of this node.
     pub(super) node: Arc<str>,
+    pub(super) certificates: Arc<Certificates>,
     pub(super) handshakes: Handshakes,
     pub(super) routes: Routes,
     secret: sb_key,
@@ -241,7 +242,7 @@ impl Service {
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
         let handshakes = Handshakes::new(
-            config.certificates,
+            Arc::clone(&config.certificates),
             config.protocols,
             config.versions,
             config.tickets,
@@ -258,6 +259,7 @@ impl Service {
         Ok(Service {
             pool_names: names.collect(),
             node: config.node.into(),
+            certificates: config.certificates,
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
             hand_over: config.hand_over,
