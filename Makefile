@@ -69,6 +69,11 @@ H2SPEC := target/tools/h2spec
 $(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps-test
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
+# The CA that Let's Encrypt tests clients with, and a name server for it.
+PEBBLE := target/tools/pebble target/tools/pebble-challtestsrv
+$(PEBBLE): target/tools/%: crates/cli/tests/tls/pebble/go.sum | deps-test
+	cd $(<D) && go build -o $(CURDIR)/$@ github.com/letsencrypt/pebble/v2/cmd/$*
+
 # Sets `ok` and `bad` from what cargo test has said in `log`, and from its `status`.
 COUNT = read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
 	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi
@@ -78,7 +83,7 @@ COUNT = read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { 
 REPLAYED := one_connection pipelining loss tcp draining crash sessions split access_log
 
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
-test: deps-test root python $(H2SPEC)
+test: deps-test root python $(H2SPEC) $(PEBBLE)
 	@failed=0; passed=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	step() { echo "== $$*"; "$$@" || failed=$$((failed + 1)); }; \
 	step cargo fmt --all --check; \
@@ -176,7 +181,7 @@ fuzz-guided: rust
 	cargo test --release --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(GUIDED)/build \
 		-p $(PACKAGE) $(TESTS) -- --exact $(TARGET) --nocapture
 
-# It resolves no names and loads no libraries, so nothing is lost with glibc as an archive. Without the default features it
+# It loads no libraries, not even for the names of CAs (crates/acme/src/http.rs), so nothing is lost with glibc as an archive. Without the default features it
 # has no experiments (`lab run`) and no plots.
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')

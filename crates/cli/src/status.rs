@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use switchback_runtime::events::Event;
 use switchback_status::Status;
 use switchback_status::client::ClientStatus;
-use switchback_status::node::{CertificateStatus, MemberStatus, NodeStatus, ResumeStatus};
+use switchback_status::node::{CertificateStatus, MemberStatus, NodeStatus, OrderStatus, ResumeStatus};
 use switchback_status::switch::{DispatchStatus, NodeView, PoolView, SwitchStatus, SwitchView, pools};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
@@ -234,6 +234,9 @@ fn node(status: &NodeStatus) -> String {
     if !status.certificates.is_empty() {
         text += &format!("\n{}", certificates(&status.certificates, SystemTime::now()));
     }
+    if !status.orders.is_empty() {
+        text += &format!("\n{}", orders(&status.orders));
+    }
     if !status.health.is_empty() {
         let mut checks = Table::new(&[
             ("NODE", Align::Left),
@@ -274,15 +277,41 @@ fn certificates(certificates: &[CertificateStatus], now: SystemTime) -> String {
     for one in certificates {
         let end = UNIX_EPOCH + Duration::from_secs(one.not_after);
         let left = end.duration_since(now).map(|left| duration(left.as_secs()));
-        let date = Timestamp::try_from(end).map(|end| end.strftime("%Y-%m-%d %H:%M UTC").to_string());
         table.row([
             one.service.clone(),
             one.name.clone(),
-            known(date.ok()),
+            known(moment(one.not_after)),
             left.unwrap_or_else(|_| "ended".to_owned()),
         ]);
     }
     table.render(0)
+}
+
+/// The table of certificates that the node orders.
+fn orders(orders: &[OrderStatus]) -> String {
+    let mut table = Table::new(&[
+        ("ORDERED", Align::Left),
+        ("ISSUED", Align::Right),
+        ("FAILED", Align::Right),
+        ("NEXT", Align::Left),
+        ("LAST ERROR", Align::Left),
+    ]);
+    for order in orders {
+        table.row([
+            order.certificate.clone(),
+            order.issued.to_string(),
+            order.failed.to_string(),
+            known(order.next.and_then(moment)),
+            known(order.error.clone()),
+        ]);
+    }
+    table.render(0)
+}
+
+/// A time in seconds since 1970, to the minute.
+fn moment(seconds: u64) -> Option<String> {
+    let time = Timestamp::from_second(seconds.try_into().ok()?).ok()?;
+    Some(time.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// The table of the nodes of a machine.
@@ -500,6 +529,19 @@ warning: switch s2 has another configuration (1a2b3c4d, here 9f8e7d6c): copy the
              shop     shop.example.com  2027-02-14 09:00 UTC  30 d 1 h\n\
              old      shop.example.com  2027-01-15 07:59 UTC  ended\n"
         );
+    }
+
+    #[test]
+    fn orders_at_the_ca() {
+        let text = shown(json!({
+            "role": "node", "name": "n1",
+            "orders": [{"certificate": "shop.example.com", "issued": 2, "next": 1_800_000_000},
+                       {"certificate": "www.example.com", "failed": 3, "error": "the CA is away", "next": 1_800_000_060}],
+        }));
+        let table = "ORDERED           ISSUED  FAILED  NEXT                  LAST ERROR\n\
+                     shop.example.com       2       0  2027-01-15 08:00 UTC  -\n\
+                     www.example.com        0       3  2027-01-15 08:01 UTC  the CA is away\n";
+        assert!(text.contains(table), "{text}");
     }
 
     #[test]

@@ -134,6 +134,7 @@ fn it_installs_works_and_goes_without_a_trace() -> Result {
         machine.run(&["systemctl", "enable", "switchback-node.service"])?;
         fs::create_dir(machine.root.join("var/log/switchback"))?;
         fs::write(machine.root.join("var/log/switchback/access.log"), "{}\n")?;
+        fs::create_dir(machine.root.join("var/lib/switchback"))?;
         machine.run(&["dpkg", "--install", "/tmp/switchback.deb"])?;
 
         machine.run(&["dpkg", "--remove", "switchback"])?;
@@ -144,6 +145,7 @@ fn it_installs_works_and_goes_without_a_trace() -> Result {
         let kept = [
             "/etc/default/switchback",
             "/etc/logrotate.d/switchback",
+            "/var/lib/switchback",
             "/var/log/switchback",
             "/var/log/switchback/access.log",
         ];

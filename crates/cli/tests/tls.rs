@@ -1,5 +1,7 @@
 //! Services over TLS: clients of all kinds, on nodes that end TLS themselves.
 
+#[path = "tls/acme.rs"]
+mod acme;
 #[path = "tls/authority.rs"]
 mod authority;
 #[path = "tls/certificates.rs"]

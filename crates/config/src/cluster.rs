@@ -1,8 +1,8 @@
 //! A whole cluster.
 
 use crate::{
-    AccessLog, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service, Switch,
-    raw, resemblance,
+    AccessLog, Acme, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service,
+    Switch, raw, resemblance,
 };
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
@@ -18,6 +18,8 @@ pub struct Cluster {
     pub access_log: Option<AccessLog>,
     /// The daemons' admin address; None without one.
     pub admin: Option<Admin>,
+    /// The CA of the certificates that are not in files; None without one.
+    pub acme: Option<Acme>,
     /// The nodes, at least one, no two with the same [`Node::handoff_address`].
     pub nodes: Vec<Node>,
     /// The pools, in the file's order.

@@ -1,12 +1,12 @@
 //! Changes between two clusters in words, for the log of a reload.
 
 use crate::{
-    AccessLog, Action, Admin, Admitted, ClientMatch, Cluster, Network, RequestRate, Route, Service, Split,
-    Tls, TlsMode,
+    AccessLog, Acme, Action, Admin, Admitted, ClientMatch, Cluster, Network, RequestRate, Route, Service,
+    Split, Tls, TlsMode,
 };
 
 impl Cluster {
-    /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
+    /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin, acme,
     /// nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their
     /// order in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
@@ -20,6 +20,8 @@ impl Cluster {
         all_changed("access_log", log(self), log(new), &mut lines);
         let admin = |cluster: &Cluster| Admin::in_words(cluster.admin.as_ref());
         all_changed("admin", admin(self), admin(new), &mut lines);
+        let acme = |cluster: &Cluster| Acme::in_words(cluster.acme.as_ref(), &cluster.nodes);
+        all_changed("acme", acme(self), acme(new), &mut lines);
         named(
             "node",
             &self.nodes,

@@ -2,7 +2,7 @@
 
 use crate::error::{Diagnostic, Mistake};
 use crate::raw::{self, Spanned};
-use crate::{Certificate, ClientCertificates, Cluster, LogTarget, Service};
+use crate::{CertificateFiles, CertificateSource, ClientCertificates, Cluster, LogTarget, Service};
 
 /// A valid `cluster.toml`.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Checked {
 #[derive(Clone, Copy, Debug)]
 pub enum TlsFiles<'a> {
     /// A certificate of the service.
-    Certificate(&'a Certificate),
+    Certificate(&'a CertificateFiles),
     /// What its clients' certificates are checked with.
     ClientCertificates(&'a ClientCertificates),
 }
@@ -36,11 +36,11 @@ pub struct Finding {
 /// One of [`TlsFiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// [`Certificate::chain`]
+    /// [`CertificateFiles::chain`]
     Chain,
-    /// [`Certificate::key`]
+    /// [`CertificateFiles::key`]
     Key,
-    /// [`Certificate::staple`]
+    /// [`CertificateFiles::staple`]
     Staple,
     /// [`ClientCertificates::ca`]
     Ca,
@@ -74,12 +74,13 @@ pub(crate) fn look(
     let mut found = Found::default();
     for (raw, service) in raw.service.iter().zip(&cluster.services) {
         let (Some(raw), Some(tls)) = (&raw.tls, service.tls.terminated()) else { continue };
-        for (raw, files) in raw.certificate.iter().zip(&tls.certificates) {
+        for (raw, files) in raw.certificate.iter().map(Spanned::get_ref).zip(&tls.certificates) {
+            let (CertificateSource::Files(files), Some(chain)) = (files, &raw.chain) else { continue };
             let findings = findings(cluster, service, TlsFiles::Certificate(files));
             found.add(findings, |file| match file {
-                TlsFile::Key => &raw.key,
-                TlsFile::Staple => raw.staple.as_ref().unwrap_or(&raw.chain),
-                _ => &raw.chain,
+                TlsFile::Key => raw.key.as_ref().unwrap_or(chain),
+                TlsFile::Staple => raw.staple.as_ref().unwrap_or(chain),
+                _ => chain,
             });
         }
         if let (Some(raw), Some(files)) = (&raw.client_certificates, &tls.client_certificates) {

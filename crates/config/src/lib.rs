@@ -12,6 +12,7 @@
 //! [`check`] looks at every file.
 
 mod access_log;
+mod acme;
 mod admin;
 mod client;
 mod cluster;
@@ -48,6 +49,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 pub use access_log::{AccessLog, LogFormat, LogTarget};
+pub use acme::{Acme, Challenge};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use cluster::Cluster;
@@ -72,8 +74,8 @@ pub use service::{MAX_LISTEN, Service};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::PolicyKind;
 pub use tls::{
-    Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model, Protocol, Server,
-    TicketScope, Tls, TlsMode, TlsVersion,
+    CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model,
+    Protocol, Server, TicketScope, Tls, TlsMode, TlsVersion,
 };
 
 /// Reads and checks the file at `path` and the key file that it names.
@@ -124,6 +126,9 @@ fn checked(
         if let TlsMode::Terminate(tls) = &mut service.tls {
             tls.join(directory);
         }
+    }
+    if let Some(acme) = &mut cluster.acme {
+        acme.join(directory);
     }
     let found = look(&raw, &cluster);
     if !found.mistakes.is_empty() {

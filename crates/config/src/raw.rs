@@ -10,14 +10,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::acme::LETS_ENCRYPT;
 use crate::limits::{size, time};
 use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
+use crate::validate::DOMAINS_MAX;
 use crate::{
-    Adoption, Balance, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS,
-    MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme, TicketScope,
-    TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate, redirect, reports, shape,
-    syntax, tls,
+    Adoption, Balance, Challenge, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN,
+    MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme,
+    TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate, redirect, reports,
+    shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -52,6 +54,7 @@ pub(crate) struct File {
     pub limits: Limits,
     pub access_log: Option<AccessLog>,
     pub admin: Option<Admin>,
+    pub acme: Option<Acme>,
     #[serde(default)]
     #[schemars(with = "Vec<Node>", length(min = 1, max = MAX_NODES))]
     pub node: Vec<Node>,
@@ -233,6 +236,36 @@ pub(crate) struct Admin {
     #[schemars(with = "Vec<String>", transform = shape::allowed("host names, without port"))]
     #[schemars(transform = shape::absent("none"))]
     pub hosts: Vec<Spanned<String>>,
+}
+
+/// The certification authority that issues certificates with `domains` (ACME, RFC 8555).
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Acme {
+    /// Name of the node that orders certificates, for all nodes. It has to reach the CA.
+    #[schemars(transform = shape::name)]
+    pub node: Spanned<String>,
+    /// Whether you agree to the CA's terms of service; it issues nothing otherwise.
+    #[schemars(transform = shape::allowed("`true`"))]
+    pub terms_agreed: Spanned<bool>,
+    /// URL of the CA's directory. That of Let's Encrypt for tries is `https://acme-staging-v02.api.letsencrypt.org/directory`.
+    #[schemars(transform = shape::allowed("an https URL"), extend("default" = LETS_ENCRYPT))]
+    pub directory: Option<Spanned<String>>,
+    /// Address that the CA may write to.
+    #[schemars(transform = shape::allowed("an e-mail address"), transform = shape::absent("none"))]
+    pub email: Option<Spanned<String>>,
+    /// How the CA finds proof that a domain leads to the cluster: by a handshake at port 443, or by a request at port 80, which a
+    /// service there has to redirect to https.
+    #[schemars(transform = shape::one_of(Challenge::ALL.map(Challenge::name)))]
+    #[schemars(extend("default" = Challenge::default().name()))]
+    pub challenge: Option<Spanned<String>>,
+    /// Kind of certificates, by the CA's name for it, such as `"shortlived"`.
+    #[schemars(transform = shape::allowed("letters, digits, `-`, `_` and `.`"), transform = shape::absent("the CA decides"))]
+    pub profile: Option<Spanned<String>>,
+    /// Path of the certification authorities that the CA's own certificate leads to, in PEM; for a CA that nobody else trusts. A
+    /// relative one begins at the directory of `cluster.toml`.
+    #[schemars(transform = shape::absent("those that the node's machine trusts"))]
+    pub ca: Option<Spanned<String>>,
 }
 
 /// What serves requests: a machine, or one of several servers on it.
@@ -581,8 +614,8 @@ pub(crate) struct Tls {
     pub ktls: Option<Spanned<bool>>,
     pub client_certificates: Option<ClientCertificates>,
     #[serde(default)]
-    #[schemars(length(min = 1))]
-    pub certificate: Vec<Certificate>,
+    #[schemars(with = "Vec<Certificate>", length(min = 1))]
+    pub certificate: Vec<Spanned<Certificate>>,
 }
 
 /// The certificates that clients show (mTLS). The server learns of a client's certificate by header fields, which it
@@ -603,15 +636,23 @@ pub(crate) struct ClientCertificates {
     pub crl: Option<Spanned<String>>,
 }
 
-/// A certificate for the names in it; the first one is for all other names, too. Relative paths begin at the directory of
-/// `cluster.toml`. Only nodes read the files.
+/// A certificate for the names in it; the first one is for all other names, too. It is in files, or the CA of `[acme]` issues
+/// it. Relative paths begin at the directory of `cluster.toml`. Only nodes read the files.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Certificate {
+    /// Domains of a certificate that the CA of `[acme]` issues, and nodes renew. It is known by the first of them.
+    #[schemars(transform = shape::allowed(format!(
+        "1 to {DOMAINS_MAX} host names, each once; no wildcards, no addresses"
+    )))]
+    #[schemars(transform = shape::absent("the certificate is in files"))]
+    pub domains: Option<Spanned<Vec<Spanned<String>>>>,
     /// Path of the certificate and those that lead to its root, in PEM.
-    pub chain: Spanned<String>,
+    #[schemars(transform = shape::absent("required without `domains`"))]
+    pub chain: Option<Spanned<String>>,
     /// Path of its private key, in PEM. Can be the same file.
-    pub key: Spanned<String>,
+    #[schemars(transform = shape::absent("required without `domains`"))]
+    pub key: Option<Spanned<String>>,
     /// Path of an OCSP response, in DER, for clients that want one.
     #[schemars(transform = shape::absent("none is sent"))]
     pub staple: Option<Spanned<String>>,

@@ -467,6 +467,49 @@ pub(crate) fn check_host(text: &str) -> Result<String, String> {
     host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address without port"))
 }
 
+/// A host name for which a CA issues a certificate, in lower case.
+pub(crate) fn domain(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let last = lower.rsplit('.').next().unwrap_or_default();
+    if lower.starts_with("*.") {
+        return Err(format!(
+            "domain {text:?} has a wildcard, whose proof takes DNS-01, which is not offered; allowed are whole names"
+        ));
+    }
+    if is_host_name(&lower) && !lower.contains('_') && !last.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(lower);
+    }
+    Err(format!("bad domain {text:?}, allowed is a host name such as \"shop.example.com\", and no address"))
+}
+
+pub(crate) fn https_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").filter(|rest| !rest.starts_with(['/', ':']));
+    match rest.filter(|rest| !rest.is_empty() && rest.bytes().all(|c| c.is_ascii_graphic())) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("bad directory {text:?}, allowed is a URL that begins with https://")),
+    }
+}
+
+pub(crate) fn email(text: &str) -> Result<String, String> {
+    let parts = text.split_once('@').filter(|(local, host)| {
+        !local.is_empty()
+            && local.bytes().all(|c| c.is_ascii_graphic() && !b",?@:<>".contains(&c))
+            && is_host_name(host)
+    });
+    match parts {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("bad email {text:?}, allowed is an address such as \"ops@example.com\"")),
+    }
+}
+
+pub(crate) fn profile(text: &str) -> Result<(), String> {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+    match !text.is_empty() && text.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err(format!("bad profile {text:?}, allowed are letters, digits, '-', '_' and '.'")),
+    }
+}
+
 /// A name or an address, in lower case.
 fn one_host(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();

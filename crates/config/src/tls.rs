@@ -49,7 +49,7 @@ impl TlsMode {
 pub struct Tls {
     /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes
     /// read the files.
-    pub certificates: Vec<Certificate>,
+    pub certificates: Vec<CertificateSource>,
     /// The certificates that clients show; None if they are not asked for any.
     pub client_certificates: Option<ClientCertificates>,
     /// The address of each node's server.
@@ -79,7 +79,9 @@ impl Tls {
     /// Lets relative paths begin at `directory`.
     pub(crate) fn join(&mut self, directory: &Path) {
         for certificate in &mut self.certificates {
-            let Certificate { chain, key, staple } = certificate;
+            let CertificateSource::Files(CertificateFiles { chain, key, staple }) = certificate else {
+                continue;
+            };
             for path in [chain, key].into_iter().chain(staple) {
                 *path = directory.join(&*path);
             }
@@ -89,6 +91,14 @@ impl Tls {
                 *path = directory.join(&*path);
             }
         }
+    }
+
+    /// The domains of each certificate that a CA issues.
+    pub fn issued(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.certificates.iter().filter_map(|certificate| match certificate {
+            CertificateSource::Issued(domains) => Some(domains),
+            CertificateSource::Files(_) => None,
+        })
     }
 
     /// Each key of `[service.tls]` in words.
@@ -120,10 +130,30 @@ fn listed<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Where a certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// From files on each node.
+    Files(CertificateFiles),
+    /// From the CA of [`Acme`](crate::Acme), for these domains, of which there is at least one. It is known by the first: no
+    /// two certificates with different domains begin with the same.
+    Issued(Vec<String>),
+}
+
+/// As in the file.
+impl fmt::Display for CertificateSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CertificateSource::Files(files) => files.fmt(f),
+            CertificateSource::Issued(domains) => write!(f, "{{ domains = {domains:?} }}"),
+        }
+    }
+}
+
 /// Where a certificate is. Paths are as in the file, but a relative one has the directory of `cluster.toml`
 /// before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
+pub struct CertificateFiles {
     /// The certificate chain, in PEM.
     pub chain: PathBuf,
     /// Its private key, in PEM.
@@ -133,7 +163,7 @@ pub struct Certificate {
 }
 
 /// As in the file: `{ chain = "shop.pem", key = "shop.key" }`.
-impl fmt::Display for Certificate {
+impl fmt::Display for CertificateFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{ chain = {:?}, key = {:?}", self.chain, self.key)?;
         if let Some(staple) = &self.staple {
@@ -143,7 +173,7 @@ impl fmt::Display for Certificate {
     }
 }
 
-/// The certificates that a service asks of its clients. Paths are as those of [`Certificate`].
+/// The certificates that a service asks of its clients. Paths are as those of [`CertificateFiles`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificates {
     /// Whether a client without a certificate is served.

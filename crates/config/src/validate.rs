@@ -5,6 +5,7 @@
 //! until the last line, which gives it out only if nothing was reported.
 
 mod access_log;
+mod acme;
 mod admin;
 mod clients;
 mod conditions;
@@ -26,6 +27,8 @@ mod warnings;
 
 use std::collections::HashMap;
 use std::path::Path;
+
+pub(crate) use acme::DOMAINS_MAX;
 
 use crate::error::Mistake;
 use crate::mistakes::Mistakes;
@@ -80,6 +83,8 @@ pub(crate) fn check(
     }
     mistakes.servers_beside_admin(&file.service, &services, admin.as_ref());
     mistakes.pools_over_tls(file, &pools);
+    let acme = mistakes.acme(file.acme.as_ref(), &node_names);
+    mistakes.issued_certificates(file);
     let clients = mistakes.clients(&file.client, &file.node);
     let switches = mistakes.switches(&file.switch, &file.service, &service_names);
 
@@ -91,6 +96,7 @@ pub(crate) fn check(
         limits,
         access_log,
         admin,
+        acme,
         nodes,
         pools,
         services,
@@ -99,6 +105,9 @@ pub(crate) fn check(
         clients,
         hash: 0,
     };
+    if mistakes.count() == 0 {
+        mistakes.issued_at_nodes(file, &cluster);
+    }
     if mistakes.count() == 0 {
         mistakes.warnings(file, &cluster);
     }

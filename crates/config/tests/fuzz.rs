@@ -15,9 +15,9 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Balance, Certificate, Check, ClientCertificates, Cluster, Conditions, Delegate, Error, HandOver,
-    HashKey, InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Resume, Route,
-    SameSite, Server, Service, TlsMode, WEIGHTS,
+    Action, Balance, CertificateFiles, CertificateSource, Check, ClientCertificates, Cluster, Conditions,
+    Delegate, Error, HandOver, HashKey, InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind,
+    Pool, Protocol, Resume, Route, SameSite, Server, Service, TlsMode, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -564,8 +564,13 @@ fn check_tls(cluster: &Cluster, service: &Service) {
     }
     let Some(tls) = service.tls.terminated() else { return check_passthrough(cluster, service) };
     assert!(!tls.certificates.is_empty());
-    for Certificate { chain, key, staple } in &tls.certificates {
-        assert!([chain, key].into_iter().chain(staple).all(|path| is_joined(path)));
+    for certificate in &tls.certificates {
+        match certificate {
+            CertificateSource::Files(CertificateFiles { chain, key, staple }) => {
+                assert!([chain, key].into_iter().chain(staple).all(|path| is_joined(path)));
+            }
+            CertificateSource::Issued(domains) => assert!(cluster.acme.is_some() && !domains.is_empty()),
+        }
     }
     if let Some(ClientCertificates { ca, crl, .. }) = &tls.client_certificates {
         assert!(std::iter::once(ca).chain(crl).all(|path| is_joined(path)));

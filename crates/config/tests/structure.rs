@@ -64,7 +64,7 @@ const BAD: &[(Changes, &[&str])] = &[
     (
         &[("[[service.route]]\npath", "[service.route]\npath"), ("[[service.route]]\nhost", "[x]\nhost")],
         &[
-            "22:2: unknown key \"x\", allowed: access_log, admin, client, cluster, limits, networks, node, pool, reports, service, \
+            "22:2: unknown key \"x\", allowed: access_log, acme, admin, client, cluster, limits, networks, node, pool, reports, service, \
              switch",
             "29:1: route is a table, allowed is a list of tables: [[service.route]]",
         ],
@@ -130,7 +130,7 @@ fn bad_files() {
 fn a_file_of_another_kind() {
     let found = lines(read("key_file = \"client.key\"\nservices = [\"192.0.2.100:80\"]\n"));
     let expected = [
-        "1:1: unknown key \"key_file\", allowed: access_log, admin, client, cluster, limits, networks, node, pool, reports, \
+        "1:1: unknown key \"key_file\", allowed: access_log, acme, admin, client, cluster, limits, networks, node, pool, reports, \
          service, switch",
         "1:1: key \"cluster\" is missing, a table is needed",
         "1:1: no node, at least one [[node]] is needed",

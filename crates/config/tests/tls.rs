@@ -7,8 +7,9 @@ use std::path::Path;
 
 use common::{GOOD, changed, good, lines, read};
 use switchback_config::{
-    Action, Certificate, ClientAddress, ClientAuth, ClientCertificates, Cluster, HandOver, Model, Protocol,
-    Redirect, Scheme, Server, Service, TicketScope, Tls, TlsMode, TlsVersion, parse,
+    Acme, Action, CertificateFiles, CertificateSource, Challenge, ClientAddress, ClientAuth,
+    ClientCertificates, Cluster, HandOver, Model, Protocol, Redirect, Scheme, Server, Service, TicketScope,
+    Tls, TlsMode, TlsVersion, parse,
 };
 
 /// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
@@ -65,8 +66,9 @@ fn tls(text: &str) -> Tls {
     service(text).tls.terminated().unwrap().clone()
 }
 
-fn certificate(chain: &str, key: &str, staple: Option<&str>) -> Certificate {
-    Certificate { chain: chain.into(), key: key.into(), staple: staple.map(Into::into) }
+fn certificate(chain: &str, key: &str, staple: Option<&str>) -> CertificateSource {
+    let staple = staple.map(Into::into);
+    CertificateSource::Files(CertificateFiles { chain: chain.into(), key: key.into(), staple })
 }
 
 #[test]
@@ -170,7 +172,8 @@ fn certificates_begin_at_the_directory_of_the_file() {
     for (file, chain) in [("cluster.toml", "secret.pem"), ("/etc/sb/cluster.toml", "/etc/sb/secret.pem")] {
         let cluster = parse(&format!("{GOOD}{SECRET}"), Path::new(file), |_| Ok(Vec::new())).unwrap();
         let certificates = &cluster.services[1].tls.terminated().unwrap().certificates;
-        assert_eq!(certificates[0].chain, Path::new(chain));
+        let CertificateSource::Files(files) = &certificates[0] else { panic!("it is in files") };
+        assert_eq!(files.chain, Path::new(chain));
     }
 }
 
@@ -232,7 +235,11 @@ fn where_servers_can_be() {
 const BAD: &[(&str, &str, &[&str])] = &[
     // What toml finds.
     (SERVER, "servers = \"127.0.0.1:8080\"", &["38:1: unknown key \"servers\", did you mean \"server\"?"]),
-    ("key = \"secret.key\"", "", &["40:1: key \"key\" is missing, a text in quotes is needed"]),
+    (
+        "key = \"secret.key\"",
+        "",
+        &["40:1: certificate without key, needed are chain and key, or domains for one from a CA"],
+    ),
     ("key =", "kee =", &["42:1: unknown key \"kee\", did you mean \"key\"?"]),
     (
         SERVER,
@@ -590,7 +597,7 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
         .map(|(at, what)| (at.to_owned(), what.to_owned()))
         .unzip();
     assert_eq!(whats, expected);
-    assert_eq!((&*places[0], &*places[9], &*places[11]), ("39:10", "48:8", "51:9"));
+    assert_eq!((&*places[0], &*places[9], &*places[11]), ("39:10", "48:8", "50:1"));
 
     let why = "in a service with passthrough, where nobody reads requests";
     let conditions = "path = \"/a\"\nmethod = \"GET\"\nheader = { name = \"x\" }\nh2c = true\npool";
@@ -641,4 +648,102 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
              allowed is balance \"connection\""
         ]
     );
+}
+
+const ISSUED: &str = "chain = \"secret.pem\"\nkey = \"secret.key\"";
+
+/// The good file with `[acme]` with these lines, and a certificate for these domains.
+fn issued(acme: &str, domains: &str) -> String {
+    format!("[acme]\n{acme}\n\n{}", secret(ISSUED, &format!("domains = {domains}")))
+}
+
+#[test]
+fn what_a_certificate_of_a_ca_means() {
+    let text = issued("node = \"n2\"\nterms_agreed = true", "[\"Shop.example.com\", \"www.example.com\"]");
+    let cluster = good(&text);
+    let usual = Acme {
+        directory: "https://acme-v02.api.letsencrypt.org/directory".to_owned(),
+        email: None,
+        node: 1,
+        challenge: Challenge::TlsAlpn01,
+        profile: None,
+        ca: None,
+    };
+    assert_eq!(cluster.acme, Some(usual));
+    let domains = vec!["shop.example.com".to_owned(), "www.example.com".to_owned()];
+    assert_eq!(tls(&text).certificates, [CertificateSource::Issued(domains.clone())]);
+    assert_eq!(cluster.issued_certificates(), [domains]);
+
+    let all = "node = \"n1\"\nterms_agreed = true\ndirectory = \"https://ca.example:14000/dir\"\nemail = \"ops@example.com\"\n\
+               challenge = \"http-01\"\nprofile = \"shortlived\"\nca = \"ca.pem\"";
+    let acme = Acme {
+        directory: "https://ca.example:14000/dir".to_owned(),
+        email: Some("ops@example.com".to_owned()),
+        node: 0,
+        challenge: Challenge::Http01,
+        profile: Some("shortlived".to_owned()),
+        ca: Some("etc/ca.pem".into()),
+    };
+    assert_eq!(good(&issued(all, "[\"a.example\"]")).acme, Some(acme));
+    let lines = good(GOOD).diff(&good(&issued(all, "[\"a.example\"]")));
+    for line in ["acme: node (none) -> n1", "acme: challenge (none) -> http-01"] {
+        assert!(lines.contains(&line.to_owned()), "{line}: {lines:?}");
+    }
+}
+
+#[test]
+fn mistakes_about_a_ca() {
+    let right = "node = \"n1\"\nterms_agreed = true";
+    let one = "[\"a.example\"]";
+    let with = |line: &str| issued(&format!("{right}\n{line}"), one);
+    let rows = [
+        (issued("node = \"n7\"\nterms_agreed = true", one), "unknown node \"n7\", did you mean"),
+        (issued("node = \"n1\"\nterms_agreed = false", one), "terms_agreed is false, needed is true"),
+        (issued("terms_agreed = true", one), "key \"node\" is missing, a text in quotes is needed"),
+        (
+            with("directory = \"http://ca.example/\""),
+            "bad directory \"http://ca.example/\", allowed is a URL that begins with https://",
+        ),
+        (with("email = \"ops\""), "bad email \"ops\", allowed is an address"),
+        (with("challenge = \"dns-01\""), "unknown challenge \"dns-01\", allowed: tls-alpn-01, http-01"),
+        (with("profile = \"a b\""), "bad profile \"a b\", allowed are letters"),
+        (with("ca = \"\""), "empty ca, allowed is a path"),
+        (issued(right, "[]"), "0 domains, allowed are 1 to 100"),
+        (
+            issued(right, "[\"*.example.com\"]"),
+            "domain \"*.example.com\" has a wildcard, whose proof takes DNS-01",
+        ),
+        (issued(right, "[\"192.0.2.1\"]"), "bad domain \"192.0.2.1\", allowed is a host name"),
+        (issued(right, "[\"a_b.example\"]"), "bad domain \"a_b.example\""),
+        (issued(right, "[\"a.example\", \"A.example\"]"), "domain \"a.example\" is listed already"),
+        (secret(ISSUED, "domains = [\"a.example\"]"), "domains without a CA, needed is the table [acme]"),
+        (
+            secret(ISSUED, "chain = \"a.pem\""),
+            "certificate without key, needed are chain and key, or domains",
+        ),
+        (
+            secret(ISSUED, "key = \"a.key\"\ndomains = [\"a.example\"]"),
+            "key with domains: the CA issues the certificate, leave key out",
+        ),
+        (
+            issued(
+                right,
+                "[\"a.example\"]\n[[service.tls.certificate]]\ndomains = [\"a.example\", \"b.example\"]",
+            ),
+            "another certificate with other domains begins with \"a.example\"",
+        ),
+        (
+            with("challenge = \"http-01\"")
+                .replace(SERVER, &format!("{SERVER}\nclient_certificates.ca = \"ca.pem\"")),
+            "client certificates are required, which a CA does not have",
+        ),
+        (
+            issued(right, one).replacen("name = \"n2\"", "name = \"n2\"\nhidden = true", 1),
+            "domains in a service with node \"n2\", which is hidden, so that node \"n1\" cannot tell it",
+        ),
+    ];
+    for (text, expected) in rows {
+        let error = parse(&text, Path::new("cluster.toml"), |_| Ok(Vec::new())).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}\n{text}");
+    }
 }

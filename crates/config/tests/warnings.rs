@@ -138,3 +138,34 @@ fn findings_in_certificates_stand_where_the_file_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn a_ca_that_finds_no_proof() {
+    let service = |port| {
+        format!(
+            "[[service]]\nname = \"secret\"\nlisten = [\"192.0.2.77:{port}\"]\n[service.tls]\nserver = \"127.0.0.1:8080\"\n\
+             [[service.tls.certificate]]\ndomains = [\"a.example\"]\n[[service.route]]\npool = \"web\"\n"
+        )
+    };
+    let found = |acme: &str, service: &str| {
+        let text = format!("[acme]\nnode = \"n1\"\nterms_agreed = true\n{acme}\n{}{service}", common::GOOD);
+        warnings("acme", &text, &[])
+            .iter()
+            .map(|line| line.split_once(": warning: ").unwrap().1.to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found("", &service(443)), [""; 0]);
+    assert_eq!(
+        found("", &service(8443)),
+        ["the CA connects to port 443 of 192.0.2.77, service \"secret\" listens at 192.0.2.77:8443"]
+    );
+    assert_eq!(
+        found("challenge = \"http-01\"", &service(443)),
+        [
+            "the CA sends HTTP to port 80 of 192.0.2.77, where no service listens that could redirect it to https"
+        ]
+    );
+    let plain = "[[service]]\nname = \"plain\"\nlisten = [\"192.0.2.77:80\"]\n[[service.route]]\nredirect = { scheme = \"https\" }\n";
+    assert_eq!(found("challenge = \"http-01\"", &format!("{}{plain}", service(443))), [""; 0]);
+    assert_eq!(found("", ""), ["[acme] is not used: no [[service.tls.certificate]] has domains"]);
+}

@@ -436,6 +436,7 @@ impl Agent<'_> {
             health: self.checks.status(&self.plan.cluster),
             tls: self.tls.status(),
             certificates: self.tls.certificate_status(),
+            orders: self.tls.orders(),
             resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
             log_lines,
             log_lost,

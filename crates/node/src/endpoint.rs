@@ -1,21 +1,24 @@
 //! The TLS endpoint of this node.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::SupportedProtocolVersion;
+use switchback_acme::Keeper;
 use switchback_config::{self as config, Pool, Service, Tls, TlsVersion};
 use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
-use switchback_status::node::{CertificateStatus, TlsStatus};
+use switchback_status::node::{CertificateStatus, OrderStatus, TlsStatus};
 use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
-use switchback_tls::{Certificates, ClientCertificates, InForce, TicketKeys, Tickets};
+use switchback_tls::{Certificates, ClientCertificates, InForce, Issued, TicketKeys, Tickets};
 use switchback_wire::keys;
 use switchback_wire::report::pool_id;
 
@@ -32,10 +35,13 @@ static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 pub(crate) struct TlsEndpoint {
     running: Option<Running>,
     ticket_keys: Arc<TicketKeys>,
+    /// Certificates of the CA.
+    issued: Arc<Issued>,
     cpu: Arc<AtomicU32>,
 }
 
 struct Running {
+    keeper: Keeper,
     endpoint: Endpoint,
     mover: Mover,
     insurance: Insurance,
@@ -44,16 +50,21 @@ struct Running {
 impl TlsEndpoint {
     /// Applies a plan, and reads certificates again; after an error the endpoint is unchanged.
     pub(crate) fn set(&mut self, plan: &Plan, programs: &Programs<'_>) -> Result<()> {
-        let keys = &self.ticket_keys;
-        let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, keys));
+        let (keys, issued) = (&self.ticket_keys, &self.issued);
+        let certificates = plan.issued();
+        let domains: HashSet<String> = certificates.iter().filter_map(|all| all.first().cloned()).collect();
+        issued.want(domains.clone());
+        Keeper::read(&state_directory(), &certificates, issued);
+        let services =
+            plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, (keys, issued)));
         let services = services.collect::<Result<Vec<_>>>()?;
-        if services.is_empty() && plan.resume_after() == 0 {
+        if services.is_empty() && plan.resume_after() == 0 && !plan.orders() {
             self.running = None;
             return Ok(());
         }
-        let Running { endpoint, mover, insurance } = match &mut self.running {
+        let Running { keeper, endpoint, mover, insurance } = match &mut self.running {
             Some(running) => running,
-            none => none.insert(begin(plan, programs, keys, &self.cpu)?),
+            none => none.insert(begin(plan, programs, (keys, issued), &self.cpu)?),
         };
         endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(describe)?;
         endpoint.set(services).map_err(describe)?;
@@ -62,6 +73,15 @@ impl TlsEndpoint {
         }
         mover.set_key(plan.sign);
         insurance.set(plan, endpoint);
+        issued.want_only(domains, plan.orders());
+        let teller = endpoint.set_issuing(plan.issuing_nodes());
+        match plan.cluster.acme.as_ref().filter(|_| !certificates.is_empty()) {
+            Some(acme) => {
+                let teller = plan.orders().then_some(teller);
+                keeper.set(acme, (&state_directory(), certificates), issued, teller, endpoint);
+            }
+            None => keeper.stop(),
+        }
         Ok(())
     }
 
@@ -100,7 +120,6 @@ impl TlsEndpoint {
 
     /// As [`certificates`](Self::certificates), for the status: of several with one name the one that ends first.
     pub(crate) fn certificate_status(&self) -> Vec<CertificateStatus> {
-        let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut all: Vec<CertificateStatus> = self
             .certificates()
             .into_iter()
@@ -115,6 +134,19 @@ impl TlsEndpoint {
         all.sort_by_key(|one| (key(one), one.not_after));
         all.dedup_by_key(|one| key(one));
         all
+    }
+
+    /// How the orders of this node at the CA stand.
+    pub(crate) fn orders(&self) -> Vec<OrderStatus> {
+        let standings = self.running.iter().flat_map(|running| running.keeper.standings());
+        let status = standings.map(|(certificate, standing)| OrderStatus {
+            certificate,
+            issued: standing.issued,
+            failed: standing.failed,
+            error: standing.error,
+            next: standing.next.map(unix),
+        });
+        status.collect()
     }
 
     /// Counters of the TLS services.
@@ -146,12 +178,23 @@ impl TlsEndpoint {
     }
 }
 
+/// Seconds since 1970.
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Where state is kept: where systemd says (systemd.exec(5), `StateDirectory=`), or where that is without it.
+fn state_directory() -> PathBuf {
+    let said = std::env::var_os("STATE_DIRECTORY").filter(|said| !said.is_empty());
+    said.map_or("/var/lib/switchback".into(), PathBuf::from)
+}
+
 /// Starts the endpoint. From now on the process has keys, which must not get into a core file or be read by another
 /// process of the same user (prctl(2), PR_SET_DUMPABLE).
 fn begin(
     plan: &Plan,
     programs: &Programs<'_>,
-    keys: &Arc<TicketKeys>,
+    (keys, issued): (&Arc<TicketKeys>, &Arc<Issued>),
     cpu: &Arc<AtomicU32>,
 ) -> Result<Running> {
     nix::sys::prctl::set_dumpable(false).doing(|| "keep keys out of core files")?;
@@ -163,11 +206,11 @@ fn begin(
     let listeners = Listeners::open()?;
     let insurance = Insurance::new(plan, programs, &listeners)?;
     let insurer = Arc::new(insurance.clone());
-    let endpoint =
-        Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, insurer, Arc::clone(cpu))
-            .map_err(describe)?;
+    let shared = (Arc::clone(keys), Arc::clone(issued));
+    let endpoint = Endpoint::new(threads, address, peers, shared, handoff, insurer, Arc::clone(cpu))
+        .map_err(describe)?;
     insurance.accept(&endpoint, listeners);
-    Ok(Running { endpoint, mover, insurance })
+    Ok(Running { keeper: Keeper::default(), endpoint, mover, insurance })
 }
 
 /// The cluster keys; the first one signs.
@@ -206,6 +249,41 @@ impl Plan {
         self.tls_services().filter_map(|(service, _)| self.node_of(service)).collect()
     }
 
+    /// Whether a node of this machine orders certificates at the CA.
+    fn orders(&self) -> bool {
+        let orders = self.cluster.acme.as_ref().is_some_and(|acme| self.is_own(acme.node));
+        orders && !self.cluster.issued_certificates().is_empty()
+    }
+
+    /// The domains of each certificate of the CA that this machine has: all if it orders, or those of its services.
+    fn issued(&self) -> Vec<Vec<String>> {
+        if self.orders() {
+            return self.cluster.issued_certificates();
+        }
+        let mut all: Vec<Vec<String>> =
+            self.tls_services().flat_map(|(_, tls)| tls.issued()).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Agents of the other machines that have certificates of the CA.
+    fn issuing_nodes(&self) -> HashSet<SocketAddr> {
+        let Some(acme) = self.cluster.acme.as_ref().filter(|_| !self.issued().is_empty()) else {
+            return HashSet::new();
+        };
+        let has_issued =
+            |service: &&Service| service.tls.terminated().is_some_and(|tls| tls.issued().next().is_some());
+        let nodes = self
+            .cluster
+            .services
+            .iter()
+            .filter(has_issued)
+            .flat_map(|service| self.cluster.nodes_of(service));
+        let others = nodes.chain([acme.node]).filter(|node| !self.is_own(*node));
+        others.map(|node| SocketAddr::new(self.cluster.nodes[node].address, PORT)).collect()
+    }
+
     /// Services whose TLS ends at agents, with a pool that contains a node of this machine.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
         let is_ours = |service: &&Service| self.node_of(service).is_some();
@@ -221,11 +299,11 @@ fn service_config(
     plan: &Plan,
     service: &Service,
     tls: &Tls,
-    ticket_keys: &Arc<TicketKeys>,
+    (ticket_keys, issued): (&Arc<TicketKeys>, &Arc<Issued>),
 ) -> Result<ServiceConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let wrong = |error| Error::new(format!("service {}: {error}", service.name));
-    let certificates = Certificates::read(&tls.certificates, &provider).map_err(wrong)?;
+    let certificates = Certificates::read(&tls.certificates, issued, &provider).map_err(wrong)?;
     let clients = tls.client_certificates.as_ref();
     let clients = clients.map(|files| ClientCertificates::read(files, &provider).map(Arc::new));
     let clients = clients.transpose().map_err(wrong)?;

@@ -6,6 +6,9 @@ use switchback_config::{Conditions, Protocol, Route};
 
 use crate::{Condition, Routes};
 
+/// The protocol in which a CA asks for proof of a domain (RFC 8737 section 6.2).
+pub const ACME_TLS: &[u8] = b"acme-tls/1";
+
 impl Routes {
     /// The route with which a TLS client begins that wants this host, and offers these protocols: the first
     /// route to a pool which takes it whatever it will ask for, or else the first that may take it.
@@ -29,6 +32,8 @@ pub fn failed_hello(
 ) -> Option<Condition> {
     let offered = |protocol: &Protocol| match protocols {
         [] => *protocol == Protocol::Http11,
+        // A CA that wants proof of a domain (RFC 8737) gets it from every node.
+        [one] if one == ACME_TLS => true,
         some => some.iter().any(|one| one == protocol.name().as_bytes()),
     };
     let hold = |conditions: &Conditions| holds(conditions, host, client) == Some(true);

@@ -20,7 +20,7 @@ use regex::bytes::{RegexSet, RegexSetBuilder};
 use switchback_config::{Action, Conditions, HostMatch, PathMatch, Protocol, Route};
 use switchback_http::{Reject, path};
 
-pub use hello::{failed_hello, takes_all};
+pub use hello::{ACME_TLS, failed_hello, takes_all};
 pub use location::location;
 pub use request::{Condition, Request, failed, failed_over, why_not};
 pub use split::share;

@@ -51,6 +51,8 @@ pub struct NodeStatus {
     pub tls: Vec<TlsStatus>,
     /// Certificates that their clients get.
     pub certificates: Vec<CertificateStatus>,
+    /// Certificates that it orders at the CA.
+    pub orders: Vec<OrderStatus>,
     /// Responses that other nodes could go on with, and those of other nodes; None if no pool has that.
     pub resume: Option<ResumeStatus>,
     /// Lines in its access log, which has the requests of the services with TLS.
@@ -158,6 +160,22 @@ pub struct CertificateStatus {
     pub not_before: u64,
     /// When it ends, in seconds since 1970.
     pub not_after: u64,
+}
+
+/// How the orders of a certificate at the CA stand. Counts are since the agent began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrderStatus {
+    /// The first of the certificate's domains.
+    pub certificate: String,
+    /// Certificates that the CA has issued.
+    pub issued: u64,
+    /// Orders that have failed.
+    pub failed: u64,
+    /// Why the last order has failed; None if it has not.
+    pub error: Option<String>,
+    /// When it is ordered the next time, in seconds since 1970.
+    pub next: Option<u64>,
 }
 
 /// Resumed responses of pools with `resume`. Counts are since the agent began.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use switchback_config::{
-    Certificate, Checked, ClientCertificates, Cluster, Error, Finding, Service, TlsFile, TlsFiles,
+    CertificateFiles, Checked, ClientCertificates, Cluster, Error, Finding, Service, TlsFile, TlsFiles,
 };
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
@@ -88,7 +88,7 @@ fn look(files: TlsFiles<'_>, needed: bool, now: SystemTime) -> Vec<Finding> {
 
 /// Reads the files of a certificate, and returns what can hardly be meant.
 fn look_at_certificate(
-    files: &Certificate,
+    files: &CertificateFiles,
     now: SystemTime,
 ) -> Result<Vec<(TlsFile, String)>, CertificateError> {
     let certified = certificates::read(files, &rustls::crypto::aws_lc_rs::default_provider())?;
@@ -185,7 +185,7 @@ bWQO+tB6ssZCflxa
             (month, day): (u8, u8),
         ) -> Vec<(TlsFile, bool, String)> {
             let path = |name: &str| self.0.join(name);
-            let files = Certificate { chain: path(chain), key: path(key), staple: staple.map(path) };
+            let files = CertificateFiles { chain: path(chain), key: path(key), staple: staple.map(path) };
             self.short(look(
                 TlsFiles::Certificate(&files),
                 needed,

@@ -8,6 +8,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{HandshakeKind, KeyLog, ProtocolVersion, ServerConfig};
 use switchback_hello::{ClientHello, Progress};
+use switchback_routes::ACME_TLS;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::keys::Half;
@@ -57,6 +58,8 @@ pub struct Facts {
 pub(crate) struct Handshake {
     connection: UnbufferedServerConnection,
     secrets: Arc<Captured>,
+    /// For a CA that wants proof of a domain.
+    proofs: Option<Arc<ServerConfig>>,
     /// The ClientHello; None if it is malformed, which rustls reports.
     hello: Option<ClientHello>,
     received: usize,
@@ -103,11 +106,9 @@ impl Session {
     /// A connection of which nothing has been read. The configuration has to allow that secrets are given out
     /// (`enable_secret_extraction`).
     pub fn new(config: &ServerConfig) -> Result<Self, Error> {
-        let secrets = Arc::new(Captured::default());
-        let mut config = config.clone();
-        config.key_log = Arc::clone(&secrets) as _;
-        let connection = UnbufferedServerConnection::new(Arc::new(config)).map_err(Error::Handshake)?;
-        let handshake = Handshake { connection, secrets, hello: None, received: 0 };
+        let secrets = Arc::<Captured>::default();
+        let connection = connection(config, &secrets)?;
+        let handshake = Handshake { connection, secrets, proofs: None, hello: None, received: 0 };
         Ok(Session {
             state: State::Handshake(Box::new(handshake)),
             incoming: Vec::new(),
@@ -116,6 +117,14 @@ impl Session {
             read: 0,
             facts: Facts::default(),
         })
+    }
+
+    /// Has a CA that wants proof of a domain (RFC 8737) shake hands by this configuration.
+    pub(crate) fn proving(mut self, proofs: Option<Arc<ServerConfig>>) -> Self {
+        if let State::Handshake(handshake) = &mut self.state {
+            handshake.proofs = proofs;
+        }
+        self
     }
 
     /// Takes bytes of the client.
@@ -323,6 +332,13 @@ impl Drop for Session {
     }
 }
 
+/// A connection whose traffic secrets are captured.
+fn connection(config: &ServerConfig, secrets: &Arc<Captured>) -> Result<UnbufferedServerConnection, Error> {
+    let mut config = config.clone();
+    config.key_log = Arc::clone(secrets) as _;
+    UnbufferedServerConnection::new(Arc::new(config)).map_err(Error::Handshake)
+}
+
 impl Handshake {
     /// True when it is over. Data that came with its last message is put behind `data`.
     fn advance(
@@ -335,7 +351,12 @@ impl Handshake {
             // It is read as the switch has read it.
             match switchback_hello::read(incoming, HANDSHAKE_MAX) {
                 Ok(Progress::Partial(_)) if incoming.len() <= HANDSHAKE_MAX => return Ok(false),
-                Ok(Progress::Complete(hello)) => self.hello = Some(hello),
+                Ok(Progress::Complete(hello)) => {
+                    if let Some(proofs) = self.proofs.take_if(|_| hello.protocols == [ACME_TLS]) {
+                        self.connection = connection(&proofs, &self.secrets)?;
+                    }
+                    self.hello = Some(hello);
+                }
                 _ => {}
             }
         }

@@ -49,6 +49,11 @@ impl Validity {
         self.end.duration_since(self.begin).unwrap_or_default()
     }
 
+    /// The day of the last moment, in UTC.
+    pub fn last_day(&self) -> Option<String> {
+        day(self.end)
+    }
+
     /// How near the end is.
     pub fn stage(&self, now: SystemTime) -> Stage {
         let Ok(left) = self.end.duration_since(now) else { return Stage::Ended };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prometheus_client::registry::Unit;
 use switchback_status::node::{
-    HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
+    HealthStatus, ListenerStatus, MemberStatus, NodeStatus, OrderStatus, ResumeStatus, TlsStatus,
 };
 use switchback_wire::NodeCounter;
 
@@ -101,6 +101,8 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         )
         .unit(Unit::Seconds),
     );
+    all.push(of_order("issued", "Certificates that the CA has issued", |order| order.issued));
+    all.push(of_order("failed", "Orders of certificates at the CA that have failed", |order| order.failed));
     all.extend(of_resumed());
     all.push(counted("access_log_lines", "Lines of the node's access log", |status| status.log_lines));
     all.push(counted(
@@ -210,6 +212,13 @@ fn of_service(
         status.tls.iter().for_each(|tls| add(&[&tls.service], value(tls).into()));
     };
     Metric::new(kind, format!("switchback_node_tls_{name}"), help, &["service"], samples)
+}
+
+fn of_order(name: &str, help: &'static str, count: fn(&OrderStatus) -> u64) -> Metric<NodeStatus> {
+    let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
+        status.orders.iter().for_each(|order| add(&[&order.certificate], count(order).into()));
+    };
+    Metric::new(Kind::Counter, format!("switchback_node_acme_{name}"), help, &["certificate"], samples)
 }
 
 fn info(status: &NodeStatus, add: &mut Add<'_>) {

@@ -6,7 +6,8 @@ mod openmetrics;
 use std::collections::BTreeSet;
 
 use switchback_status::node::{
-    CertificateStatus, HealthStatus, ListenerStatus, MemberStatus, NodeStatus, ResumeStatus, TlsStatus,
+    CertificateStatus, HealthStatus, ListenerStatus, MemberStatus, NodeStatus, OrderStatus, ResumeStatus,
+    TlsStatus,
 };
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
@@ -128,6 +129,12 @@ fn node() -> NodeStatus {
             not_before: 1_790_000_000,
             not_after: 1_800_000_000,
         }],
+        orders: vec![OrderStatus {
+            certificate: "shop.example.com".to_owned(),
+            issued: 3,
+            failed: 4,
+            ..OrderStatus::default()
+        }],
         resume: Some(ResumeStatus {
             uninsured: [("length".into(), 2)].into(),
             failed: [("mismatch".into(), 1)].into(),
@@ -166,9 +173,11 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 26] = [
+    let rows: [Row<'_>; 28] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
+        ("switchback_node_acme_issued_total", &[("certificate", "shop.example.com")], 3.0),
+        ("switchback_node_acme_failed_total", &[("certificate", "shop.example.com")], 4.0),
         (
             "switchback_node_tls_certificate_not_after_seconds",
             &[("service", "shop"), ("certificate", "shop.example.com")],

@@ -58,6 +58,7 @@ fn hello(cluster: &Cluster, hello: &Hello) -> Value {
             let (tls_ends_at, spoken) = match spoken {
                 Spoken::Agreed(protocol) => ("node", Some(protocol.name())),
                 Spoken::Nothing => ("node", None),
+                Spoken::Proof => ("node", Some("acme-tls/1")),
                 Spoken::ByServer => ("server", None),
             };
             let details = json!({

@@ -99,6 +99,7 @@ fn given(lines: &mut Lines, cluster: &Cluster, hello: &Hello, (pool, node): (&Po
         Spoken::Nothing => {
             "nothing in common: the node answers with the alert no_application_protocol".to_owned()
         }
+        Spoken::Proof => "acme-tls/1: a CA gets its proof, if it wants one now, and nothing else".to_owned(),
         Spoken::ByServer => "what the server chooses: TLS passes through to it".to_owned(),
     };
     lines.add("speaks", speaks);

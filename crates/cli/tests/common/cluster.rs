@@ -311,7 +311,13 @@ impl Cluster {
         if self.plan.tls.is_some() {
             command.args(["--log-level", "debug"]);
         }
+        command.env("STATE_DIRECTORY", self.state_directory(node));
         Ok(host.spawn("agent", command)?)
+    }
+
+    /// Where a node's agent keeps its state; it makes the directory itself.
+    pub fn state_directory(&self, node: usize) -> PathBuf {
+        self.lab.directory().join(format!("state-{node}"))
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Option<Server>>> {

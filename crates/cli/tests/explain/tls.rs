@@ -224,6 +224,24 @@ fn json_says_the_same_of_tls() {
 }
 
 #[test]
+fn a_ca_that_wants_proof() {
+    let secure = SECURE
+        .replace("chain = \"not-there.pem\"\nkey = \"not-there.key\"", "domains = [\"shop.example.com\"]");
+    let acme = "[acme]\nnode = \"n1\"\nterms_agreed = true\n";
+    let directory = super::directory("acme", &format!("{acme}{CLUSTER}{secure}"));
+    // Whatever protocols the routes ask for.
+    let output = explain(&directory, &["--alpn", "acme-tls/1", "https://h2.example.com/"]);
+    let expected = [
+        "ClientHello: h2.example.com, offers acme-tls/1",
+        "route 4   yes: it takes host h2.example.com, protocol h2",
+        "speaks    acme-tls/1: a CA gets its proof",
+    ];
+    assert_lines(&stdout(&output), &expected, "a CA");
+    let output = explain(&directory, &["--json", "--alpn", "acme-tls/1", "https://h2.example.com/"]);
+    assert!(stdout(&output).contains("\"spoken\":\"acme-tls/1\""), "{}", stdout(&output));
+}
+
+#[test]
 fn tls_that_passes_through() {
     const PASSED: &str = "
 [[service]]

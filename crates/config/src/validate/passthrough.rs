@@ -43,7 +43,7 @@ impl Mistakes {
             ("ktls", start(ktls)),
             ("client_certificates", client_certificates.as_ref().map(|file| file.ca.span().start)),
         ];
-        let certificates = certificate.iter().map(|file| ("certificate", Some(file.chain.span().start)));
+        let certificates = certificate.iter().map(|file| ("certificate", Some(file.span().start)));
         for (key, place) in keys.into_iter().chain(certificates) {
             if let Some(place) = place {
                 self.at_offset(

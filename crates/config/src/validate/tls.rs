@@ -8,9 +8,9 @@ use crate::mistakes::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
-    Admin, Balance, Certificate, ClientAddress, ClientAuth, ClientCertificates, HandOver, HashKey, Model,
-    PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls, TlsMode, TlsVersion, raw,
-    syntax,
+    Admin, Balance, CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates,
+    HandOver, HashKey, Model, PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls,
+    TlsMode, TlsVersion, raw, syntax,
 };
 
 impl Mistakes {
@@ -89,14 +89,38 @@ impl Mistakes {
         text.as_ref().and_then(|text| self.one_of(key, text, all, name)).unwrap_or_default()
     }
 
-    fn certificate(&mut self, file: &raw::Certificate) -> Certificate {
-        self.path("chain", &file.chain, "shop.pem");
-        self.path("key", &file.key, "shop.key");
-        if let Some(staple) = &file.staple {
-            self.path("staple", staple, "shop.ocsp");
+    fn certificate(&mut self, place: &Spanned<raw::Certificate>) -> CertificateSource {
+        let raw::Certificate { domains, chain, key, staple } = place.get_ref();
+        let files = [("chain", chain, "shop.pem"), ("key", key, "shop.key"), ("staple", staple, "shop.ocsp")];
+        if let Some(domains) = domains {
+            for (name, file, _) in files {
+                if let Some(file) = file {
+                    self.at(
+                        file,
+                        format!("{name} with domains: the CA issues the certificate, leave {name} out"),
+                    );
+                }
+            }
+            return CertificateSource::Issued(self.domains(domains));
         }
-        let path = |text: &Spanned<String>| PathBuf::from(text.get_ref());
-        Certificate { chain: path(&file.chain), key: path(&file.key), staple: file.staple.as_ref().map(path) }
+        for (name, file, example) in files {
+            match file {
+                Some(file) => self.path(name, file, example),
+                None if name == "staple" => {}
+                None => {
+                    let what = format!(
+                        "certificate without {name}, needed are chain and key, or domains for one from a CA"
+                    );
+                    self.at(place, what);
+                }
+            }
+        }
+        let path = |text: &Text| text.as_ref().map(|text| PathBuf::from(text.get_ref()));
+        CertificateSource::Files(CertificateFiles {
+            chain: path(chain).unwrap_or_default(),
+            key: path(key).unwrap_or_default(),
+            staple: path(staple),
+        })
     }
 
     fn client_certificates(&mut self, file: &raw::ClientCertificates) -> ClientCertificates {

@@ -11,6 +11,7 @@ impl Mistakes {
         for (file, service) in file.service.iter().zip(&cluster.services) {
             self.unreachable_routes(file, service);
         }
+        self.issued_in_vain(file, cluster);
         let routes = cluster.services.iter().flat_map(|service| &service.routes);
         let reached: HashSet<usize> = routes.flat_map(|route| route.action.pools()).collect();
         for (index, (file, pool)) in file.pool.iter().zip(&cluster.pools).enumerate() {

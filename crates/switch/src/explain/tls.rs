@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
-use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all, why_not};
+use switchback_routes::{
+    ACME_TLS, Condition, Routes, failed_hello, failed_over, location, takes_all, why_not,
+};
 use switchback_wire::{Seq, sb_flow};
 
 use super::explainer::{AT_FIRST, Explainer, node_index, read_as};
@@ -82,6 +84,8 @@ pub enum Spoken {
     Agreed(Protocol),
     /// None in common, which the node answers with an alert.
     Nothing,
+    /// Nothing: a CA gets its proof in the handshake (RFC 8737).
+    Proof,
     /// What the server negotiates, to which TLS passes through.
     ByServer,
 }
@@ -257,6 +261,9 @@ fn spoken(service: &Service, said: &ClientHello) -> Spoken {
     let Some(tls) = service.tls.terminated() else { return Spoken::ByServer };
     if said.protocols.is_empty() {
         return Spoken::Agreed(Protocol::Http11);
+    }
+    if said.protocols == [ACME_TLS] && tls.issued().next().is_some() {
+        return Spoken::Proof;
     }
     let offers = |ours: &&Protocol| said.protocols.iter().any(|theirs| theirs == ours.name().as_bytes());
     tls.protocols.iter().find(offers).map_or(Spoken::Nothing, |protocol| Spoken::Agreed(*protocol))

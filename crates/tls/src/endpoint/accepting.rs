@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::log::debug;
+use switchback_routes::ACME_TLS;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -109,10 +110,11 @@ async fn serve_stream(
         return Ok(());
     };
     let client = shake_hands(socket, flow, &service, shared, handshake).await?;
-    if client.session.facts().protocol.as_deref() == Some(b"h2") {
-        http2::serve(client, service, Arc::clone(shared)).await
-    } else {
-        http1::serve(client, &service, shared, Start::New).await
+    match client.session.facts().protocol.as_deref() {
+        Some(b"h2") => http2::serve(client, service, Arc::clone(shared)).await,
+        // The certificate was all that a CA has come for.
+        Some(ACME_TLS) => client.end().await,
+        _ => http1::serve(client, &service, shared, Start::New).await,
     }
 }
 
@@ -162,6 +164,10 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
             Opening::TicketKeys(told) => {
                 shared.ticket_keys.learn(told, Instant::now());
                 say(&mut channel, &shared.ticket_keys.tell(Instant::now())).await?;
+            }
+            Opening::Issued(told) => {
+                shared.issued.hear(told);
+                say(&mut channel, &shared.issued.tell()).await?;
             }
             Opening::Insurance => {
                 shared.insurer.hear(channel).await;

@@ -168,6 +168,16 @@ pub(super) fn error_response_with(status: u16, fields: &str, is_head: bool) -> V
     text.into_bytes()
 }
 
+/// The complete answer to a CA that wants proof of a domain; the connection ends behind it.
+pub(super) fn proof_response(proof: &str, is_head: bool) -> Vec<u8> {
+    let body = if is_head { "" } else { proof };
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        proof.len()
+    )
+    .into_bytes()
+}
+
 /// A complete redirect of this endpoint; the connection ends behind it.
 pub(super) fn redirection(status: u16, location: &str) -> Vec<u8> {
     let reason = reason(status);

@@ -13,7 +13,7 @@ use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
 use super::exchange::{Failure, ServerRequest, exchange};
-use super::head::{Requester, error_response, error_response_with, redirection};
+use super::head::{Requester, error_response, error_response_with, proof_response, redirection};
 use super::idle::Stream;
 use super::insured::Asked;
 use super::log::{Answer, Connection, Entry};
@@ -146,6 +146,9 @@ impl Conversation<'_> {
         };
         service.counters.requests.add(1);
         let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
+        if let Some(proof) = self.shared.issued.answer(head.path()) {
+            return prove(client, entry, &proof, request.is_head()).await;
+        }
         // A connection is moved for a request that has been let in.
         if !request.moved_here
             && let Err(denied) =
@@ -388,6 +391,19 @@ async fn redirect_to(
 ) -> Result<Next, StreamError> {
     let location = location(redirect, Scheme::Https, head, client.vip);
     answer(&mut client, &mut entry, redirect.status, &redirection(redirect.status, &location))?;
+    drop(entry);
+    client.end().await?;
+    Ok(Next::Nothing)
+}
+
+/// Answers a CA that wants proof of a domain, and closes.
+async fn prove(
+    mut client: TlsStream,
+    mut entry: Entry,
+    proof: &str,
+    is_head: bool,
+) -> Result<Next, StreamError> {
+    answer(&mut client, &mut entry, 200, &proof_response(proof, is_head))?;
     drop(entry);
     client.end().await?;
     Ok(Next::Nothing)

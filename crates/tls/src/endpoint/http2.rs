@@ -110,6 +110,8 @@ enum Instead {
     /// Status and location.
     Redirect(u16, String),
     Denied(Denied),
+    /// What a CA gets as proof of a domain.
+    Proof(String),
 }
 
 impl From<StatusCode> for Instead {
@@ -218,6 +220,7 @@ impl Conversation {
             Err(instead) => {
                 let response = match instead {
                     Instead::Redirect(status, location) => redirection(status, &location),
+                    Instead::Proof(proof) => Response::new(Full::new(Bytes::from(proof))),
                     Instead::Error(status) => {
                         counters.refused.add(1);
                         error(status, is_head)
@@ -330,6 +333,9 @@ async fn target<'a>(
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
         Err(reject) => return Err(refused(reject)),
     };
+    if let Some(proof) = shared.issued.answer(head.path()) {
+        return Err(Instead::Proof(proof));
+    }
     shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
     let target = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
         Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {

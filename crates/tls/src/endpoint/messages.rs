@@ -10,6 +10,7 @@
 //! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
+//! - [`Opening::Issued`]: both tell each other of the CA's certificates ([`issuing`](super::issuing)).
 //! - [`Opening::Insurance`]: the node says with which of its responses the one that is asked could go on.
 
 use std::io;
@@ -21,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::Lent;
+use crate::issued::Told;
 use crate::ticket_keys::SharedKey;
 
 /// How long a node may take to answer another, when it has nothing to wait for.
@@ -44,6 +46,8 @@ pub(super) enum Opening {
     TicketKeys(Vec<SharedKey>),
     /// What follows is for the [`Insurer`](super::Insurer) of the receiver.
     Insurance,
+    /// Certificates and proofs, which the receiver answers with its own.
+    Issued(Told),
 }
 
 /// The state of a client's connection.

@@ -19,6 +19,7 @@ mod http2;
 mod idle;
 mod insured;
 mod insurer;
+mod issuing;
 mod kernel;
 mod load;
 mod log;
@@ -54,7 +55,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::{InForce, TicketKeys};
+use crate::{InForce, Issued, TicketKeys};
 
 use accepting::{accept_clients, accept_peers, listen, listen_together};
 use load::Loads;
@@ -68,6 +69,7 @@ pub use counters::{Counter, Counters};
 pub use flow::Addresses;
 pub use idle::Stream;
 pub use insurer::{InsuredResponse, Insurer, Numbers, Policy, Snapshot};
+pub use issuing::Teller;
 pub use kernel::KernelTls;
 pub use log::Counts;
 pub use messages::{Batch, hear};
@@ -85,6 +87,8 @@ pub struct Endpoint {
     /// By VIP.
     listeners: Tasks,
     sharing: Arc<Sharing>,
+    /// The other nodes that have certificates of the CA.
+    issuing: Arc<Sharing>,
     /// What the kernel can encrypt.
     kernel: KernelTls,
     /// Connections to nodes that tell their load, by their address.
@@ -98,7 +102,7 @@ impl Endpoint {
         threads: usize,
         address: SocketAddr,
         peers: Peers,
-        ticket_keys: Arc<TicketKeys>,
+        (ticket_keys, issued): (Arc<TicketKeys>, Arc<Issued>),
         handoff: Arc<dyn Handoff>,
         insurer: Arc<dyn Insurer>,
         cpu: Arc<AtomicU32>,
@@ -119,6 +123,7 @@ impl Endpoint {
             budgets: Arc::default(),
             rates: rates::Rates::default(),
             ticket_keys,
+            issued,
             expected: transit::Expected::default(),
             leaving: transit::Leaving::default(),
             loads: Arc::new(Loads { cpu, ..Loads::default() }),
@@ -132,7 +137,26 @@ impl Endpoint {
         shared.ticket_keys.renew(Instant::now());
         let sharing = Arc::<Sharing>::default();
         let (peers, keys) = (Arc::clone(&shared.peers), Arc::clone(&shared.ticket_keys));
-        runtime.spawn(sharing::share(Arc::clone(&sharing), peers, keys));
+        let renewing = Arc::clone(&keys);
+        runtime.spawn(sharing::share(
+            Arc::clone(&sharing),
+            move || renewing.renew(Instant::now()),
+            move |node| {
+                let (peers, keys) = (Arc::clone(&peers), Arc::clone(&keys));
+                async move { sharing::exchange_keys(node, &peers, &keys).await }
+            },
+        ));
+        let issuing = Arc::<Sharing>::default();
+        let (peers, issued) = (Arc::clone(&shared.peers), Arc::clone(&shared.issued));
+        runtime.spawn(sharing::share(
+            Arc::clone(&issuing),
+            // The node that orders tells what is new itself.
+            || false,
+            move |node| {
+                let (peers, issued) = (Arc::clone(&peers), Arc::clone(&issued));
+                async move { issuing::exchange(node, &peers, &issued).await }
+            },
+        ));
         runtime.spawn(memory::give_back(Arc::clone(&shared.budgets)));
         Ok(Endpoint {
             runtime,
@@ -140,6 +164,7 @@ impl Endpoint {
             shared,
             listeners: Tasks::default(),
             sharing,
+            issuing,
             kernel: KernelTls::of_this_machine(),
             watched: Tasks::default(),
         })
@@ -148,6 +173,13 @@ impl Endpoint {
     /// Runs a task beside those of the endpoint's connections.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(task)
+    }
+
+    /// Replaces the other nodes that have certificates of the CA, and returns what tells them at once.
+    pub fn set_issuing(&self, nodes: HashSet<SocketAddr>) -> Teller {
+        self.issuing.set(nodes);
+        let (peers, issued) = (Arc::clone(&self.shared.peers), Arc::clone(&self.shared.issued));
+        Teller { sharing: Arc::clone(&self.issuing), peers, issued }
     }
 
     /// Goes on with responses of other nodes.
@@ -226,12 +258,7 @@ impl Endpoint {
         let services = self.shared.services.load();
         let of = |service: &Arc<Service>| {
             let name = Arc::clone(&service.name);
-            service
-                .certificates
-                .in_force()
-                .iter()
-                .map(move |one| (Arc::clone(&name), one.clone()))
-                .collect::<Vec<_>>()
+            service.certificates.in_force().into_iter().map(move |one| (Arc::clone(&name), one))
         };
         services.iter().flat_map(of).collect()
     }

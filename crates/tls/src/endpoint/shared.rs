@@ -12,7 +12,7 @@ use super::peers::Peers;
 use super::rates::Rates;
 use super::services::{Service, Services};
 use super::transit::{Expected, Handoff, Leaving};
-use crate::TicketKeys;
+use crate::{Issued, TicketKeys};
 
 /// What all services and connections have in common.
 pub(crate) struct Shared {
@@ -24,6 +24,7 @@ pub(crate) struct Shared {
     pub(super) budgets: Arc<Budgets>,
     pub(super) rates: Rates,
     pub(super) ticket_keys: Arc<TicketKeys>,
+    pub(super) issued: Arc<Issued>,
     pub(super) expected: Expected,
     pub(super) leaving: Leaving,
     pub(super) loads: Arc<Loads>,

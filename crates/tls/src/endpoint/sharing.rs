@@ -1,4 +1,4 @@
-//! Agents tell each other the keys of their tickets ([`Opening::TicketKeys`]).
+//! Agents tell each other what all of them should have, such as the keys of their tickets ([`Opening::TicketKeys`]).
 
 use std::collections::HashSet;
 use std::io;
@@ -31,18 +31,23 @@ impl Sharing {
         self.changed.notify_one();
     }
 
-    fn nodes(&self) -> HashSet<SocketAddr> {
+    pub(super) fn nodes(&self) -> HashSet<SocketAddr> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Makes keys in time, and shares them, without end.
-pub(super) async fn share(sharing: Arc<Sharing>, peers: Arc<Peers>, keys: Arc<TicketKeys>) {
+/// Exchanges what there is with the other agents, without end: with all when `has_news` says so, with those that are new or have
+/// not answered, and with one after the other.
+pub(super) async fn share<F: Future<Output = io::Result<()>> + Send + 'static>(
+    sharing: Arc<Sharing>,
+    mut has_news: impl FnMut() -> bool,
+    exchange: impl Fn(SocketAddr) -> F,
+) {
     let (mut known, mut due) = (HashSet::new(), HashSet::new());
     let mut turn = 0;
     loop {
         let nodes = sharing.nodes();
-        if keys.renew(Instant::now()) {
+        if has_news() {
             due.clone_from(&nodes);
         }
         due.extend(nodes.difference(&known));
@@ -54,9 +59,9 @@ pub(super) async fn share(sharing: Arc<Sharing>, peers: Arc<Peers>, keys: Arc<Ti
         known = nodes;
         let mut exchanges = JoinSet::new();
         for node in asked {
-            let (peers, keys) = (Arc::clone(&peers), Arc::clone(&keys));
+            let exchanging = timeout(ANSWER, exchange(node));
             exchanges.spawn(async move {
-                let told = timeout(ANSWER, exchange(node, &peers, &keys)).await;
+                let told = exchanging.await;
                 told.is_ok_and(|told| told.is_ok()).then_some(node)
             });
         }
@@ -68,7 +73,8 @@ pub(super) async fn share(sharing: Arc<Sharing>, peers: Arc<Peers>, keys: Arc<Ti
     }
 }
 
-async fn exchange(node: SocketAddr, peers: &Peers, keys: &TicketKeys) -> io::Result<()> {
+/// Exchanges the keys of tickets.
+pub(super) async fn exchange_keys(node: SocketAddr, peers: &Peers, keys: &TicketKeys) -> io::Result<()> {
     let mut channel = peers.take(node).await?;
     say(&mut channel, &Opening::TicketKeys(keys.tell(Instant::now()))).await?;
     keys.learn(hear(&mut channel).await?, Instant::now());

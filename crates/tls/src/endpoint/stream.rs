@@ -75,7 +75,7 @@ impl TlsStream {
     /// A connection whose handshake is still to be done.
     pub(super) fn new(socket: TcpStream, flow: Addresses, service: &Service) -> Result<Self, StreamError> {
         let session = Session::new(&*service.handshakes.config().map_err(Error::Handshake)?)?;
-        Ok(TlsStream::with(socket, flow, session, service))
+        Ok(TlsStream::with(socket, flow, session.proving(service.handshakes.proofs()), service))
     }
 
     /// A connection that another node has given away.
