@@ -69,11 +69,20 @@ pub enum Check {
         /// The statuses of a healthy node, in 200 to 599; at least one range, none empty.
         status: Vec<RangeInclusive<u16>>,
     },
+    /// Call a service `SERVING` (grpc.health.v1). The pool has [`ServerProtocol::H2c`](crate::ServerProtocol::H2c).
+    Grpc {
+        /// Its name, at most 255 visible ASCII characters; empty for the server as a whole.
+        service: String,
+    },
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Check::Http { path, host, status } = self else { return f.write_str("TCP") };
+        let (path, host, status) = match self {
+            Check::Tcp => return f.write_str("TCP"),
+            Check::Grpc { service } => return write!(f, "gRPC {service:?}"),
+            Check::Http { path, host, status } => (path, host, status),
+        };
         write!(f, "GET {path}")?;
         if let Some(host) = host {
             write!(f, ", host {host}")?;

@@ -64,7 +64,7 @@ pub use network::{Admitted, ClientMatch, MAX_NETWORKS, Network, Networks};
 pub use node::{Adoption, MAX_NODES, Node, WEIGHTS};
 pub use pattern::Pattern;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
-pub use pool::{Balance, Delegate, Pool, Resume};
+pub use pool::{Balance, Delegate, Pool, Resume, ServerProtocol};
 pub use rate::{Limit, Over, Rate, RequestRate, ServiceLimits};
 pub use redirect::{Redirect, RedirectPath, Scheme};
 pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files, reference, schema};

@@ -53,6 +53,8 @@ pub struct Pool {
     pub health: Option<Health>,
     /// Whether another node goes on with a response whose node dies.
     pub resume: Resume,
+    /// What agents that end TLS speak to their servers; the default in pools of other services.
+    pub protocol: ServerProtocol,
     /// How the requests of one session find the same node; without, each goes by the policy.
     pub persistence: Option<Persistence>,
 }
@@ -64,7 +66,7 @@ impl Pool {
     }
 
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 11] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 12] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -81,6 +83,7 @@ impl Pool {
             ("delegate", self.delegate.as_ref().map_or("(none)".to_owned(), Delegate::to_string)),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
             ("resume", self.resume.to_string()),
+            ("protocol", self.protocol.to_string()),
             ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),
         ]
     }
@@ -140,6 +143,35 @@ impl Resume {
 }
 
 impl fmt::Display for Resume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a server that gets requests from an agent speaks, by the names of RFC 7301 and RFC 7540 section 3.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2 over TCP, without TLS and with prior knowledge (RFC 9113 section 3.3).
+    H2c,
+}
+
+impl ServerProtocol {
+    /// Each of them, in the order in which messages list them.
+    pub const ALL: [ServerProtocol; 2] = [ServerProtocol::Http11, ServerProtocol::H2c];
+
+    /// The name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerProtocol::Http11 => "http/1.1",
+            ServerProtocol::H2c => "h2c",
+        }
+    }
+}
+
+impl fmt::Display for ServerProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -18,8 +18,8 @@ use crate::validate::DOMAINS_MAX;
 use crate::{
     Adoption, Balance, Challenge, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN,
     MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme,
-    TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate, redirect, reports,
-    shape, syntax, tls,
+    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate,
+    redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -361,12 +361,19 @@ pub(crate) struct Pool {
     #[schemars(transform = shape::one_of(Resume::ALL.map(Resume::name)))]
     #[schemars(extend("default" = Resume::Off.name()))]
     pub resume: Option<Spanned<String>>,
+    /// What nodes speak to the servers of a service whose TLS they end: HTTP/1.1, or HTTP/2 without TLS and with prior knowledge,
+    /// which gRPC needs. Not with `resume`. In a service without TLS servers get what clients speak; for HTTP/2 see `h2c` of
+    /// its routes.
+    #[schemars(transform = shape::one_of(ServerProtocol::ALL.map(ServerProtocol::name)))]
+    #[schemars(extend("default" = ServerProtocol::default().name()))]
+    pub protocol: Option<Spanned<String>>,
     pub health: Option<Health>,
     pub persistence: Option<Persistence>,
 }
 
 /// How each node checks its server, besides looking whether there is one. Without the table it does not; without `path`, a
-/// server that accepts a connection is healthy. Of a service with TLS it checks the `server` in `[service.tls]`, without TLS.
+/// server that accepts a connection is healthy. Of a service with TLS it checks the `server` in `[service.tls]`, without TLS, in
+/// the `protocol` of the pool.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Health {
@@ -379,6 +386,11 @@ pub(crate) struct Health {
     /// `Host` of the request; only with `path`.
     #[schemars(transform = shape::allowed(ONE_HOST), transform = shape::absent("the VIP"))]
     pub host: Option<Spanned<String>>,
+    /// A service that the server has to call `SERVING` (`grpc.health.v1.Health/Check`); `""` stands for the server as a whole. Only
+    /// with `protocol = "h2c"`, and without `path`.
+    #[schemars(transform = shape::allowed("the name of a service of gRPC, at most 255 visible ASCII characters, or `\"\"`"))]
+    #[schemars(transform = shape::absent("no call"))]
+    pub grpc: Option<Spanned<String>>,
     /// Statuses of a healthy node, one or a list; only with `path`.
     #[schemars(transform = shape::allowed(format!(
         "a status from {} to {}, or a range such as `\"200-299\"`",
@@ -551,8 +563,8 @@ pub(crate) struct RouteLimits {
     pub all: Option<Rate>,
 }
 
-/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks HTTP/1.1; or,
-/// with `passthrough`, the servers themselves do. Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
+/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks the `protocol`
+/// of its pool; or, with `passthrough`, the servers themselves do. Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
 /// and `persistence` only by `"client"`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -25,6 +25,8 @@ pub(crate) const COOKIE_PREFIXES: [&str; 2] = [HOST_PREFIX, "__Secure-"];
 pub(crate) const HOST_PREFIX: &str = "__Host-";
 /// Most known names that a message lists.
 const MAX_LISTED: usize = 8;
+/// Longest name of a gRPC service in a health check.
+const GRPC_SERVICE_MAX: usize = 255;
 /// Most edits between an unknown name and a suggested one.
 const MAX_SLIPS: usize = 2;
 
@@ -524,6 +526,17 @@ pub(crate) fn redirect_path(text: &str) -> Result<String, String> {
 /// The path of a health check, which may have a query.
 pub(crate) fn check_path(text: &str) -> Result<String, String> {
     sent_path(text, &format!("{PATH_MARKS}?"))
+}
+
+/// The name of a gRPC service, or nothing for the server as a whole.
+pub(crate) fn grpc_service(text: &str) -> Result<String, String> {
+    if text.len() <= GRPC_SERVICE_MAX && text.bytes().all(|c| c.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "bad grpc {text:?}, allowed is the name of a service, at most {GRPC_SERVICE_MAX} visible ASCII characters, or \"\" \
+         for the server as a whole"
+    ))
 }
 
 fn sent_path(text: &str, marks: &str) -> Result<String, String> {

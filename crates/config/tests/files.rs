@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
     HostMatch, Limit, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect,
-    RedirectPath, Reports, Resume, Route, Scheme, TlsLimits, TlsMode, ValueMatch, parse,
+    RedirectPath, Reports, Resume, Route, Scheme, ServerProtocol, TlsLimits, TlsMode, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -72,6 +72,7 @@ fn what_the_good_file_means() {
             delegate: None,
             health: None,
             resume: Resume::Off,
+            protocol: ServerProtocol::Http11,
             persistence: None,
         }]
     );

@@ -279,7 +279,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "[[service]]",
         "[pool.health]\nport = 80\n[[service]]",
-        &["19:1: unknown key \"port\", allowed: fall, host, interval, path, rise, status, timeout"],
+        &["19:1: unknown key \"port\", allowed: fall, grpc, host, interval, path, rise, status, timeout"],
     ),
     // Services.
     (

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{GOOD, changed, good, lines, pooled, read};
-use switchback_config::{Balance, Check, HashKey, Health, PolicyKind, Pool, Resume};
+use switchback_config::{Balance, Check, HashKey, Health, PolicyKind, Pool, Resume, ServerProtocol};
 
 /// What [`pooled`] makes of the pool.
 fn pool(lines: &str) -> Pool {
@@ -39,6 +39,7 @@ fn pools_and_their_defaults() {
             delegate: None,
             health: Some(Health::default()),
             resume: Resume::Off,
+            protocol: ServerProtocol::Http11,
             persistence: None,
         }
     );

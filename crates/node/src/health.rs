@@ -4,6 +4,8 @@
 //! check. The first result counts at once; later the state changes after a configured number of opposite results in a
 //! row. Before the first result the state is unknown, and nothing is reported.
 
+mod http2;
+
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use switchback_config::{Check, Cluster, Health as Settings};
+use switchback_config::{Check, Cluster, Health as Settings, ServerProtocol};
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::HealthStatus;
 
@@ -84,6 +86,8 @@ pub(crate) struct CheckSpec {
     pub(crate) listener: PoolListener,
     /// Address to check: the listener itself, or the server behind TLS termination.
     pub(crate) server: SocketAddr,
+    /// What the server speaks.
+    pub(crate) protocol: ServerProtocol,
     pub(crate) settings: Settings,
 }
 
@@ -93,8 +97,14 @@ impl Plan {
         let check = |listener: &PoolListener| {
             // The kernel does not tell whether anybody listens on another machine.
             let needed = || self.is_away(listener).then(Settings::default);
-            let settings = self.cluster.pools[listener.pool].health.clone().or_else(needed)?;
-            Some(CheckSpec { listener: listener.clone(), server: self.server_of(listener)?, settings })
+            let pool = &self.cluster.pools[listener.pool];
+            let (protocol, settings) = (pool.protocol, pool.health.clone().or_else(needed)?);
+            Some(CheckSpec {
+                listener: listener.clone(),
+                server: self.server_of(listener)?,
+                protocol,
+                settings,
+            })
         };
         self.listeners.iter().filter_map(check).collect()
     }
@@ -104,6 +114,7 @@ struct RunningCheck {
     listener: PoolListener,
     /// Address to check.
     server: SocketAddr,
+    protocol: ServerProtocol,
     settings: Settings,
     history: Arc<Mutex<History>>,
     /// Dropping it ends the thread after its present check.
@@ -136,11 +147,11 @@ impl Checks {
     /// Replaces the checks. The state of a server is kept if it is still checked.
     pub(crate) fn set(&mut self, wanted: Vec<CheckSpec>) -> Result<()> {
         let mut old = std::mem::take(&mut self.running);
-        for CheckSpec { listener, server, settings } in wanted {
+        for CheckSpec { listener, server, protocol, settings } in wanted {
             // The pool's index may have changed and its name is not known here, so everything else is compared.
             let same = |running: &RunningCheck| {
                 running.listener.address == listener.address
-                    && running.server == server
+                    && (running.server, running.protocol) == (server, protocol)
                     && running.settings.check == settings.check
             };
             let before = old.iter().position(same).map(|index| old.swap_remove(index));
@@ -148,9 +159,12 @@ impl Checks {
                 Some(running) if running.settings == settings => RunningCheck { listener, ..running },
                 Some(running) => {
                     let history = running.history().clone();
-                    start(listener, server, settings, history, &self.changed)?
+                    start(listener, (server, protocol), settings, history, &self.changed)?
                 }
-                None => start(listener, server, settings, History::new(Instant::now()), &self.changed)?,
+                None => {
+                    let history = History::new(Instant::now());
+                    start(listener, (server, protocol), settings, history, &self.changed)?
+                }
             };
             self.running.push(running);
         }
@@ -201,7 +215,7 @@ impl AsFd for Checks {
 
 fn start(
     listener: PoolListener,
-    server: SocketAddr,
+    (server, protocol): (SocketAddr, ServerProtocol),
     settings: Settings,
     history: History,
     changed: &Arc<EventFd>,
@@ -213,7 +227,7 @@ fn start(
     let run = move || {
         loop {
             let begun = Instant::now();
-            let outcome = try_once(server, &check.check, check.timeout);
+            let outcome = try_once(server, protocol, &check.check, check.timeout);
             if lock(&ours).add(&check, outcome, Instant::now()) {
                 // Fails only if the counter overflows, which it does not in practice.
                 let _ = changed.write(1);
@@ -228,14 +242,42 @@ fn start(
         .name("health".to_owned())
         .spawn(run)
         .doing(|| format!("start the health check of {server}"))?;
-    Ok(RunningCheck { listener, server, settings, history, _stop: stop })
+    Ok(RunningCheck { listener, server, protocol, settings, history, _stop: stop })
 }
 
 /// Performs one check; the error is in words.
-fn try_once(address: SocketAddr, check: &Check, timeout: Duration) -> std::result::Result<(), String> {
-    let Check::Http { path, host, status } = check else {
-        return TcpStream::connect_timeout(&address, timeout).map(drop).map_err(|error| error.to_string());
+fn try_once(
+    address: SocketAddr,
+    protocol: ServerProtocol,
+    check: &Check,
+    timeout: Duration,
+) -> std::result::Result<(), String> {
+    let (path, host, status) = match check {
+        Check::Tcp => {
+            return TcpStream::connect_timeout(&address, timeout)
+                .map(drop)
+                .map_err(|error| error.to_string());
+        }
+        Check::Grpc { service } => return http2::is_serving(address, service, timeout),
+        Check::Http { path, host, status } => (path, host.as_deref(), status),
     };
+    let found = match protocol {
+        ServerProtocol::Http11 => get(address, path, host, timeout),
+        ServerProtocol::H2c => http2::get(address, path, host, timeout),
+    }?;
+    match status.iter().any(|good| good.contains(&found)) {
+        true => Ok(()),
+        false => Err(format!("the answer has status {found}")),
+    }
+}
+
+/// Status of the answer to a request in HTTP/1.1.
+fn get(
+    address: SocketAddr,
+    path: &str,
+    host: Option<&str>,
+    timeout: Duration,
+) -> std::result::Result<u16, String> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
         .user_agent(USER_AGENT)
@@ -250,12 +292,16 @@ fn try_once(address: SocketAddr, check: &Check, timeout: Duration) -> std::resul
         request = request.header("Host", host);
     }
     match request.call() {
-        Ok(answer) if status.iter().any(|good| good.contains(&answer.status().as_u16())) => Ok(()),
-        Ok(answer) => Err(format!("the answer has status {}", answer.status().as_u16())),
-        Err(ureq::Error::Timeout(_)) => Err(format!("no answer within {} ms", timeout.as_millis())),
+        Ok(answer) => Ok(answer.status().as_u16()),
+        Err(ureq::Error::Timeout(_)) => Err(late(timeout)),
         Err(ureq::Error::Io(error)) => Err(error.to_string()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The error of a check whose server has not answered in time.
+fn late(timeout: Duration) -> String {
+    format!("no answer within {} ms", timeout.as_millis())
 }
 
 #[cfg(test)]

@@ -50,9 +50,15 @@ impl Mistakes {
             let none = format!("no status, leave the line out to allow {}", shown(&DEFAULT_STATUS));
             self.each(status, &none, syntax::statuses)
         });
-        match path {
-            None => Check::Tcp,
-            Some(path) => Check::Http { path, host, status: status.unwrap_or(vec![DEFAULT_STATUS]) },
+        if let (Some(place), Some(_)) = (&file.grpc, &file.path) {
+            self.at(place, "grpc with path, allowed is one of the two");
+        }
+        let service =
+            file.grpc.as_ref().and_then(|text| self.take(text, syntax::grpc_service(text.get_ref())));
+        match (path, service) {
+            (None, None) => Check::Tcp,
+            (None, Some(service)) => Check::Grpc { service },
+            (Some(path), _) => Check::Http { path, host, status: status.unwrap_or(vec![DEFAULT_STATUS]) },
         }
     }
 }

@@ -8,7 +8,9 @@ use switchback_wire::report::pool_id;
 use crate::mistakes::{Mistakes, Names};
 use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
 use crate::raw::Spanned;
-use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, Resume, raw, syntax};
+use crate::{
+    Balance, Check, Delegate, HashKey, Health, PolicyKind, Pool, Resume, ServerProtocol, raw, syntax,
+};
 
 impl Mistakes {
     /// Reports name pools by an id in place of the name, so two pools must not share one.
@@ -50,7 +52,9 @@ impl Mistakes {
             }
             self.delegate(place, pool)
         });
+        let protocol = self.protocol(pool, resume);
         let health = pool.health.as_ref().map(|health| self.health(health));
+        self.grpc_check(pool, protocol, health.as_ref());
         let persistence = pool.persistence.as_ref();
         let persistence = persistence.and_then(|file| self.persistence(file, pool.name.get_ref()));
 
@@ -74,6 +78,7 @@ impl Mistakes {
             delegate,
             health,
             resume: resume.unwrap_or(Resume::Off),
+            protocol,
             persistence,
         })
     }
@@ -96,6 +101,36 @@ impl Mistakes {
             nodes.push(node);
         }
         nodes
+    }
+
+    fn protocol(&mut self, pool: &raw::Pool, resume: Option<Resume>) -> ServerProtocol {
+        let text = pool.protocol.as_ref();
+        let protocol =
+            text.and_then(|text| self.one_of("protocol", text, ServerProtocol::ALL, ServerProtocol::name));
+        let protocol = protocol.unwrap_or_default();
+        if let (Some(place), Some(resume @ (Resume::Range | Resume::Repeat))) = (&pool.resume, resume)
+            && protocol == ServerProtocol::H2c
+        {
+            let what = format!(
+                "resume \"{resume}\" with protocol \"{protocol}\", allowed is \"{}\", or protocol \"{}\"",
+                Resume::Off,
+                ServerProtocol::Http11
+            );
+            self.at(place, what);
+        }
+        protocol
+    }
+
+    fn grpc_check(&mut self, pool: &raw::Pool, protocol: ServerProtocol, health: Option<&Health>) {
+        let place = pool.health.as_ref().and_then(|health| health.grpc.as_ref());
+        let is_grpc = health.is_some_and(|health| matches!(health.check, Check::Grpc { .. }));
+        if let (Some(place), true, ServerProtocol::Http11) = (place, is_grpc, protocol) {
+            let h2c = ServerProtocol::H2c;
+            self.at(
+                place,
+                format!("grpc with protocol \"{protocol}\", allowed is it only with protocol \"{h2c}\""),
+            );
+        }
     }
 
     fn delegate_with_cookies(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool) {

@@ -9,8 +9,8 @@ use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
     Admin, Balance, CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates,
-    HandOver, HashKey, Model, PersistenceMode, Pool, Protocol, Resume, Server, Service, TicketScope, Tls,
-    TlsMode, TlsVersion, raw, syntax,
+    HandOver, HashKey, Model, PersistenceMode, Pool, Protocol, Resume, Server, ServerProtocol, Service,
+    TicketScope, Tls, TlsMode, TlsVersion, raw, syntax,
 };
 
 impl Mistakes {
@@ -242,9 +242,37 @@ impl Mistakes {
         }
         self.resume_over_tls(file, pools);
         self.pools_passed_through(file, pools);
+        self.protocols_without_agents(file, pools);
         for (file, pool) in file.pool.iter().zip(pools) {
             if let (Some(service), Some(pool)) = (reached.get(file.name.get_ref().as_str()), pool) {
                 self.pool_over_tls(file, pool, service);
+            }
+        }
+    }
+
+    /// Servers of other services than those whose TLS agents end get what clients send.
+    fn protocols_without_agents(&mut self, file: &raw::File, pools: &[Option<Pool>]) {
+        let mut others: HashMap<&str, (&str, &str)> = HashMap::new();
+        for service in &file.service {
+            let (what, remedy) = match &service.tls {
+                None => ("without TLS", "leave the line out, and set h2c = true in the route"),
+                Some(tls) if passes_through(tls) => ("with passthrough", "leave the line out"),
+                Some(_) => continue,
+            };
+            for pool in service.route.iter().flat_map(|route| route.get_ref().pools()) {
+                others.entry(pool.get_ref()).or_insert((what, remedy));
+            }
+        }
+        for (file, pool) in file.pool.iter().zip(pools) {
+            let Some(pool) = pool.as_ref().filter(|pool| pool.protocol != ServerProtocol::Http11) else {
+                continue;
+            };
+            if let (Some(place), Some((what, remedy))) = (&file.protocol, others.get(pool.name.as_str())) {
+                let what = format!(
+                    "protocol \"{}\" in pool {:?} of a service {what}, whose servers get what clients send, {remedy}",
+                    pool.protocol, pool.name
+                );
+                self.at(place, what);
             }
         }
     }

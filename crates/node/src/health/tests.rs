@@ -38,7 +38,7 @@ fn ask(address: &str, check: &Check, answer: &[u8]) -> (std::result::Result<(), 
     let address = listener.local_addr().unwrap();
     thread::scope(|scope| {
         let server = scope.spawn(|| serve_one(&listener, answer));
-        let outcome = try_once(address, check, Duration::from_secs(2));
+        let outcome = try_once(address, ServerProtocol::Http11, check, Duration::from_secs(2));
         (outcome, server.join().unwrap())
     })
 }
@@ -95,12 +95,15 @@ fn silence_and_refusal_are_failures() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let begun = Instant::now();
-    assert_eq!(try_once(address, &get("/", None), timeout), Err("no answer within 100 ms".to_owned()));
+    assert_eq!(
+        try_once(address, ServerProtocol::Http11, &get("/", None), timeout),
+        Err("no answer within 100 ms".to_owned())
+    );
     assert!(begun.elapsed() < timeout * 3, "{:?}", begun.elapsed());
-    assert_eq!(try_once(address, &Check::Tcp, timeout), Ok(()));
+    assert_eq!(try_once(address, ServerProtocol::Http11, &Check::Tcp, timeout), Ok(()));
     drop(listener);
     for check in [Check::Tcp, get("/", None)] {
-        let error = try_once(address, &check, timeout).expect_err("nobody listens");
+        let error = try_once(address, ServerProtocol::Http11, &check, timeout).expect_err("nobody listens");
         assert!(error.contains("refused"), "{error}");
     }
 }
@@ -142,7 +145,7 @@ fn changes_are_signaled_and_known_servers_keep_their_health() {
     let at = |pool| PoolListener { node: 0, pool, address, at: address };
     let wanted = |pool, settings| {
         let listener = at(pool);
-        vec![CheckSpec { server: listener.address, listener, settings }]
+        vec![CheckSpec { server: listener.address, protocol: ServerProtocol::Http11, listener, settings }]
     };
     let mut checks = Checks::new().unwrap();
     let wait = |checks: &Checks| {
