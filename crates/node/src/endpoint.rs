@@ -370,5 +370,6 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
         here: plan.has_own(pool),
         others: other_nodes(plan, pool),
         resume: pool.resume,
+        protocol: pool.protocol,
     }
 }

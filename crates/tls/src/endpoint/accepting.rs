@@ -176,7 +176,7 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
             Opening::Load => return load::tell(&mut channel, &shared.loads).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
-                let mut server = service.servers.connect().await?;
+                let mut server = service.server.connect(&[]).await?;
                 return tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop);
             }
         }

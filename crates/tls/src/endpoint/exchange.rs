@@ -1,6 +1,5 @@
 //! One request and its response, between a client and the server of this node.
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,7 +8,7 @@ use std::time::Duration;
 use switchback_config::ClientAddress;
 use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Body, Head, Version};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
 use super::client::{Client, StreamError};
@@ -18,7 +17,7 @@ use super::flow::Addresses;
 use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, proxy_header, response_head};
 use super::idle::Stream;
 use super::log::Answer;
-use super::server::{ServerAddress, Servers};
+use super::server::Servers;
 use super::services::Service;
 use super::trailers::Trailers;
 
@@ -170,17 +169,12 @@ pub(super) async fn exchange(
     }
 }
 
-/// A new connection to a server, which has been told the client's address, if that is by the PROXY protocol.
-pub(super) async fn connect(
-    service: &Service,
-    server: &ServerAddress,
-    (client, vip): Addresses,
-) -> io::Result<Box<dyn Stream>> {
-    let mut stream = server.connect().await?;
-    if service.told.address == ClientAddress::Proxy {
-        stream.write_all(&proxy_header(client, vip)).await?;
+/// What a connection to a server begins with: the client's address, if the server learns that by the PROXY protocol.
+pub(super) fn greeting(service: &Service, (client, vip): Addresses) -> Vec<u8> {
+    match service.told.address {
+        ClientAddress::Proxy => proxy_header(client, vip),
+        ClientAddress::XForwarded | ClientAddress::Forwarded | ClientAddress::Nothing => Vec::new(),
     }
-    Ok(stream)
 }
 
 /// A connection to the server, and whether it has been used before.
@@ -198,7 +192,7 @@ async fn server_for(
     if let Some(stream) = kept.take().filter(|_| !is_again) {
         return Ok((stream, true));
     }
-    Ok((connect(service, servers.address(), flow).await.map_err(failed)?, false))
+    Ok((servers.connect(&greeting(service, flow)).await.map_err(failed)?, false))
 }
 
 /// The part of the response that is still to come.

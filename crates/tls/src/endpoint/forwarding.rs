@@ -1,4 +1,4 @@
-//! Requests forwarded to a server in HTTP/1.1, over connections that are kept.
+//! Requests of HTTP/2 forwarded to a server in HTTP/1.1, over connections that are kept; and the servers of single other nodes.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::Uri;
-use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
 
+use super::frames::{StreamBody, Taken};
 use super::idle::Stream;
+use super::multiplexed::Multiplexed;
 use super::peers::{Peer, Peers};
 use super::server::ServerAddress;
 
@@ -25,7 +25,7 @@ const READ_BUFFER: usize = 16 << 10;
 const IDLE_MAX: usize = 256;
 
 /// Requests to the server of this node, over connections that are kept.
-pub(super) type Forwarder = Client<Connector, Incoming>;
+pub(super) type Forwarder = Client<Connector, Taken<StreamBody>>;
 
 /// A forwarder to this server, over connections that begin with `greeting`.
 pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
@@ -41,32 +41,44 @@ fn forwarder_to(destination: Destination) -> Forwarder {
         .build(connector)
 }
 
-/// Forwarders to single other nodes of a service.
+/// Ways to the servers of single other nodes of a service.
 pub(super) struct SingleNodes {
     peers: Arc<Peers>,
     service: Arc<str>,
     /// The server of this node, if another one cannot be reached.
     own: ServerAddress,
-    by_address: Mutex<HashMap<SocketAddr, Forwarder>>,
+    forwarders: Mutex<HashMap<SocketAddr, Forwarder>>,
+    multiplexed: Mutex<HashMap<SocketAddr, Arc<Multiplexed>>>,
 }
 
 impl SingleNodes {
     pub(super) fn new(peers: &Arc<Peers>, service: &Arc<str>, own: ServerAddress) -> Self {
         let (peers, service) = (Arc::clone(peers), Arc::clone(service));
-        SingleNodes { peers, service, own, by_address: Mutex::default() }
+        SingleNodes { peers, service, own, forwarders: Mutex::default(), multiplexed: Mutex::default() }
     }
 
     /// The forwarder to this node for all clients.
     pub(super) fn forwarder(&self, peer: &Peer) -> Forwarder {
-        let mut forwarders = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forwarders = self.forwarders.lock().unwrap_or_else(PoisonError::into_inner);
         let forwarder = || self.greeting(peer, Vec::new());
         forwarders.entry(peer.address).or_insert_with(forwarder).clone()
     }
 
     /// A forwarder to this node, over connections that begin with `greeting`.
     pub(super) fn greeting(&self, peer: &Peer, greeting: Vec<u8>) -> Forwarder {
-        let address = ServerAddress::at_peers(&self.peers, &self.service, vec![peer.clone()]);
+        let address = self.address(peer);
         forwarder_to(Destination { address, otherwise: Some(self.own.clone()), greeting })
+    }
+
+    /// The connections in HTTP/2 to the server of this node.
+    pub(super) fn multiplexed(&self, peer: &Peer) -> Arc<Multiplexed> {
+        let mut all = self.multiplexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Multiplexed::new(self.address(peer), Some(peer.name.as_str().into())));
+        Arc::clone(all.entry(peer.address).or_insert_with(new))
+    }
+
+    fn address(&self, peer: &Peer) -> ServerAddress {
+        ServerAddress::at_peers(&self.peers, &self.service, vec![peer.clone()])
     }
 }
 
@@ -81,9 +93,9 @@ struct Destination {
 impl Destination {
     /// A connection, and whether it goes to the first destination.
     async fn connect(&self) -> io::Result<(Box<dyn Stream>, bool)> {
-        match (self.address.connect().await, &self.otherwise) {
+        match (self.address.connect(&self.greeting).await, &self.otherwise) {
             (Ok(stream), _) => Ok((stream, true)),
-            (Err(_), Some(otherwise)) => Ok((otherwise.connect().await?, false)),
+            (Err(_), Some(otherwise)) => Ok((otherwise.connect(&self.greeting).await?, false)),
             (Err(error), None) => Err(error),
         }
     }
@@ -115,8 +127,7 @@ impl tower_service::Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let destination = Arc::clone(&self.0);
         Box::pin(async move {
-            let (mut stream, is_meant) = destination.connect().await?;
-            stream.write_all(&destination.greeting).await?;
+            let (stream, is_meant) = destination.connect().await?;
             Ok(ToServer { stream: TokioIo::new(stream), is_meant })
         })
     }

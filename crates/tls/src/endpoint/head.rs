@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use http::HeaderMap;
+use http::header::HeaderName;
 use switchback_config::ClientAddress;
 use switchback_http::{Head, Version};
 
@@ -58,6 +60,13 @@ impl Told {
     pub(super) fn replaces_line(self, line: &[u8]) -> bool {
         let name = line.split(|byte| *byte == b':').next().and_then(|name| std::str::from_utf8(name).ok());
         name.is_some_and(|name| self.replaces(name))
+    }
+
+    /// Removes the fields of a client that are left out.
+    pub(super) fn remove_from(self, fields: &mut HeaderMap) {
+        let replaced: Vec<HeaderName> =
+            fields.keys().filter(|name| self.replaces(name.as_str())).cloned().collect();
+        replaced.iter().for_each(|name| drop(fields.remove(name)));
     }
 
     /// The fields that replace them, in a request for this host.

@@ -228,7 +228,7 @@ impl Conversation<'_> {
                 keeps: asked.keep_alive,
             });
         }
-        let result = exchange(client, service, &service.servers, asked, &mut self.kept, answer).await;
+        let result = exchange(client, service, service.servers_in(here), asked, &mut self.kept, answer).await;
         let Err(Failure::Server { begun: true, status: 502 }) = result else { return result };
         go_on_elsewhere(client, service, shared, answer).await.map_or(result, Ok)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Time after which an idle connection is closed: before servers do, most of which wait a minute or more.
@@ -14,7 +14,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Most idle connections.
 const IDLE_MAX: usize = 256;
 
-/// A connection to a server that speaks HTTP/1.1, or to another node.
+/// A connection to a server, or to another node.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Node of the server, if the connection goes through its agent.
     fn node(&self) -> Option<&Arc<str>> {
@@ -24,6 +24,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
 
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
+impl Stream for DuplexStream {}
 impl Stream for tokio_rustls::client::TlsStream<TcpStream> {}
 impl Stream for tokio_rustls::server::TlsStream<TcpStream> {}
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::counters::{Counted, Counter};
@@ -42,7 +43,7 @@ pub(super) struct Loads {
     pub(super) connections: Counter,
     pub(super) cpu: Arc<AtomicU32>,
     /// Whether this node drains.
-    pub(super) draining: AtomicBool,
+    pub(super) draining: watch::Sender<bool>,
     pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
 }
 
@@ -58,7 +59,13 @@ impl Loads {
 
     /// Whether this node drains.
     pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        *self.draining.borrow()
+    }
+
+    /// Waits until this node drains.
+    pub(super) async fn drains(&self) {
+        // The sender is here, so there is an end of waiting only when it drains.
+        let _ = self.draining.subscribe().wait_for(|drains| *drains).await;
     }
 
     /// The nodes of these to which this one gives a connection, the best first. All of them while it drains.
@@ -166,7 +173,7 @@ mod tests {
         (0..11).for_each(|_| loads.connections.less());
         loads.cpu.store(801, Ordering::Relaxed);
         assert_eq!(lighter(), [""; 0], "all have more connections");
-        loads.draining.store(true, Ordering::Relaxed);
+        loads.draining.send_replace(true);
         assert_eq!(lighter(), ["n1", "n2", "n3", "n4", "n5"]);
     }
 }

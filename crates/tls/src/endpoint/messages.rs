@@ -7,7 +7,7 @@
 //!   take it, and again when it has it.
 //! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked
 //!   ([`relay`](super::relay)).
-//! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
+//! - [`Opening::Forward`]: what follows is for the server of the node that is asked, in the protocol that it speaks.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
 //! - [`Opening::Issued`]: both tell each other of the CA's certificates ([`issuing`](super::issuing)).

@@ -6,12 +6,15 @@
 //! so a reload leaves a VIP's listeners alone whatever else changes about it.
 
 mod accepting;
+mod bridge;
 mod budgets;
+mod call;
 mod client;
 mod counters;
 mod exchange;
 mod flow;
 mod forwarding;
+mod frames;
 mod handshakes;
 mod head;
 mod http1;
@@ -26,6 +29,7 @@ mod log;
 mod memory;
 mod messages;
 mod moving;
+mod multiplexed;
 mod peers;
 mod rates;
 mod relay;
@@ -46,7 +50,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -250,7 +254,7 @@ impl Endpoint {
 
     /// Whether this node drains: connections then go to other nodes at their next request.
     pub fn set_draining(&self, draining: bool) {
-        self.shared.loads.draining.store(draining, Ordering::Relaxed);
+        self.shared.loads.draining.send_replace(draining);
     }
 
     /// Name of the service and certificate, of all certificates that clients get.

@@ -22,6 +22,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, Stream as _};
 use log::debug;
 use serde::{Deserialize, Serialize};
+use switchback_config::Protocol;
 use switchback_http::{Progress, parse_head};
 use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
@@ -34,7 +35,7 @@ use super::idle::Stream;
 use super::log::Answer;
 use super::messages::{ANSWER, MESSAGE_MAX, Opening, RelayedRequest, Reply, hear, say};
 use super::peers::Peer;
-use super::services::Service;
+use super::services::{Service, Way};
 use super::shared::Shared;
 use super::stream::TlsStream;
 use crate::{ClientCertificate, Lent, Sealer};
@@ -334,8 +335,11 @@ pub(super) async fn answer(
         outgoing: Vec::new(),
     };
     let mut answer = Answer::default();
-    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None, &mut answer).await
-    {
+    let servers = match service.way(&head, request.client.ip(), Protocol::Http11) {
+        Way::Here(here) => service.servers_in(here),
+        _ => &service.servers,
+    };
+    let outcome = match exchange(&mut client, service, servers, &asked, &mut None, &mut answer).await {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },
         Err(Failure::Client(error)) => return Err(error.into()),

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::budgets::{Always, Kind, Permit};
 use super::client::{Client, StreamError};
 use super::counters::Counted;
-use super::exchange::{STALLED, connect};
+use super::exchange::{STALLED, greeting};
 use super::flow::{Addresses, addresses};
 use super::http1::{self, Start};
 use super::idle::Stream;
@@ -82,7 +82,7 @@ impl Resumer {
             records.end() - place.number
         );
         let others = ServerAddress::at_peers(&shared.peers, &service.name, insured.peers);
-        let servers = [service.servers.address().clone(), others];
+        let servers = [service.server.clone(), others];
         let (mut source, running) = Body::open(&service, flow, &servers, &response, &place).await?;
         let lines = Connection::new(&client, &service, &shared.log);
         let mut entry = lines.request(Protocol::Http11, &response.asked.text);
@@ -213,7 +213,7 @@ async fn connect_to_one(
 ) -> io::Result<Box<dyn Stream>> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for server in servers {
-        match connect(service, server, flow).await {
+        match server.connect(&greeting(service, flow)).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

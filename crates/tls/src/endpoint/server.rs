@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::bridge::Bridge;
 use super::idle::{Idle, Stream};
 use super::messages::{Opening, say};
 use super::peers::{Peer, Peers};
@@ -101,10 +102,10 @@ impl ServerAddress {
         ServerAddress::Peers(Arc::new(PeersOf { peers, service, nodes, turn: AtomicUsize::new(0) }))
     }
 
-    /// A new connection.
-    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    /// A new connection, which begins with `greeting`.
+    pub(super) async fn connect(&self, greeting: &[u8]) -> io::Result<Box<dyn Stream>> {
         let connecting = async {
-            Ok(match self {
+            let mut stream = match self {
                 ServerAddress::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
@@ -112,26 +113,37 @@ impl ServerAddress {
                 }
                 ServerAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
                 ServerAddress::Peers(others) => others.connect().await?,
-            })
+            };
+            stream.write_all(greeting).await?;
+            Ok(stream)
         };
         tokio::time::timeout(CONNECT, connecting).await?
     }
 }
 
-/// The server, and connections to it that are idle.
+/// The server in HTTP/1.1, and connections to it that are idle.
 pub(super) struct Servers {
-    address: ServerAddress,
+    way: Way,
     idle: Mutex<Idle>,
 }
 
+/// How a server is asked in HTTP/1.1.
+enum Way {
+    /// It speaks that itself.
+    Straight(ServerAddress),
+    /// It speaks HTTP/2.
+    Bridge(Bridge),
+}
+
 impl Servers {
+    /// A server that speaks HTTP/1.1.
     pub(super) fn new(address: ServerAddress) -> Self {
-        Servers { address, idle: Mutex::default() }
+        Servers { way: Way::Straight(address), idle: Mutex::default() }
     }
 
-    /// Address of the server.
-    pub(super) fn address(&self) -> &ServerAddress {
-        &self.address
+    /// Servers that speak HTTP/2.
+    pub(super) fn bridged(bridge: Bridge) -> Self {
+        Servers { way: Way::Bridge(bridge), idle: Mutex::default() }
     }
 
     /// A connection, and whether it has been used before: then the server may be closing it just now.
@@ -139,13 +151,23 @@ impl Servers {
         let idle = self.idle().take();
         match idle {
             Some(stream) => Ok((stream, true)),
-            None => Ok((self.address.connect().await?, false)),
+            None => Ok((self.connect(&[]).await?, false)),
         }
     }
 
-    /// A new connection.
-    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        self.address.connect().await
+    /// A new connection, which the server sees begin with `greeting`.
+    pub(super) async fn connect(&self, greeting: &[u8]) -> io::Result<Box<dyn Stream>> {
+        match &self.way {
+            Way::Straight(address) => address.connect(greeting).await,
+            Way::Bridge(bridge) => {
+                let (stream, node) = bridge.connect(greeting).await?;
+                let stream = Box::new(stream);
+                Ok(match node {
+                    Some(node) => Box::new(OfNode { stream, node }),
+                    None => stream,
+                })
+            }
+        }
     }
 
     /// Keeps a connection on which the server is ready for the next request.

@@ -12,19 +12,21 @@ use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
 use switchback_config::{
-    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, Split, TlsLimits,
+    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, ServerProtocol, Split, TlsLimits,
 };
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::{Request, Routes};
 use switchback_wire::{address_bytes, sb_key};
 
+use super::bridge::Bridge;
 use super::counters::Counters;
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
 use super::handshakes::Handshakes;
 use super::head::Told;
 use super::insurer::Insurer;
 use super::kernel::KernelTls;
+use super::multiplexed::Multiplexed;
 use super::peers::{Peer, Peers};
 use super::server::{ServerAddress, Servers};
 use crate::{Certificates, ClientCertificates, Tickets};
@@ -98,6 +100,8 @@ pub struct PoolNodes {
     pub others: Vec<Peer>,
     /// How another node goes on with a response of this one.
     pub resume: Resume,
+    /// What the servers speak.
+    pub protocol: ServerProtocol,
 }
 
 /// All services of a node at one time, by name and by VIP.
@@ -153,8 +157,15 @@ pub(crate) struct Service {
     secret: sb_key,
     /// Requests that were shared out one by one.
     shared_out: AtomicU64,
+    /// Address of the server of this node.
+    pub(super) server: ServerAddress,
+    /// The server, if it speaks HTTP/1.1.
     pub(super) servers: Servers,
     pub(super) forwarder: Forwarder,
+    /// The server, if it speaks HTTP/2.
+    pub(super) multiplexed: Arc<Multiplexed>,
+    /// That for clients which speak HTTP/1.1.
+    bridged: Servers,
     pub(super) single: SingleNodes,
     /// By the index of the pool.
     pub(super) pools: Vec<PoolWay>,
@@ -178,7 +189,7 @@ pub(super) enum PoolWay {
     /// To the server of this node.
     Here(Here),
     /// To other nodes; this one is not in the pool.
-    Elsewhere(Elsewhere),
+    Elsewhere(Box<Elsewhere>),
 }
 
 /// A pool that this node is in.
@@ -187,33 +198,64 @@ pub(crate) struct Here {
     pub(super) others: Vec<Peer>,
     /// How one of them goes on with a response of this one.
     pub(super) resume: Resume,
+    /// What the server speaks.
+    pub(super) protocol: ServerProtocol,
 }
 
 /// A pool that other nodes have.
 pub(crate) struct Elsewhere {
     nodes: Vec<Peer>,
     turn: AtomicUsize,
+    /// What their servers speak.
+    pub(super) protocol: ServerProtocol,
+    /// Address of one of their servers, each time of the next.
+    pub(super) address: ServerAddress,
+    /// Their servers for clients that speak HTTP/1.1.
     pub(super) servers: Servers,
     pub(super) forwarder: Forwarder,
+    /// The server of each node, if it speaks HTTP/2.
+    multiplexed: Vec<Arc<Multiplexed>>,
 }
 
 impl Elsewhere {
-    fn new(nodes: Vec<Peer>, service: &str, peers: &Arc<Peers>) -> Self {
+    fn new(pool: PoolNodes, service: &str, peers: &Arc<Peers>, fields: usize) -> Self {
+        let PoolNodes { others: nodes, protocol, .. } = pool;
         let address = ServerAddress::at_peers(peers, service, nodes.clone());
+        let single = |peer: &Peer| {
+            let address = ServerAddress::at_peers(peers, service, vec![peer.clone()]);
+            Arc::new(Multiplexed::new(address, Some(peer.name.as_str().into())))
+        };
+        let multiplexed: Vec<_> = nodes.iter().map(single).collect();
+        let servers = match protocol {
+            ServerProtocol::Http11 => Servers::new(address.clone()),
+            ServerProtocol::H2c => Servers::bridged(Bridge::new(multiplexed.clone(), fields)),
+        };
         Elsewhere {
             nodes,
             turn: AtomicUsize::new(0),
-            servers: Servers::new(address.clone()),
-            forwarder: forwarder(address, Vec::new()),
+            protocol,
+            servers,
+            forwarder: forwarder(address.clone(), Vec::new()),
+            address,
+            multiplexed,
         }
     }
 
     /// The nodes, beginning with the next in rotation.
     pub(super) fn in_turn(&self) -> Vec<Peer> {
-        let mut nodes = self.nodes.clone();
-        let len = nodes.len().max(1);
-        nodes.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
-        nodes
+        self.rotated(&self.nodes)
+    }
+
+    /// Their servers in HTTP/2, beginning with the next in rotation.
+    pub(super) fn multiplexed_in_turn(&self) -> Vec<Arc<Multiplexed>> {
+        self.rotated(&self.multiplexed)
+    }
+
+    fn rotated<T: Clone>(&self, all: &[T]) -> Vec<T> {
+        let mut all = all.to_vec();
+        let len = all.len().max(1);
+        all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
+        all
     }
 }
 
@@ -248,14 +290,19 @@ impl Service {
             config.tickets,
             config.client_certificates,
         )?;
+        let fields = config.limits.http.fields;
         let way = |nodes: PoolNodes| match nodes.here {
-            true => PoolWay::Here(Here { others: nodes.others, resume: nodes.resume }),
-            false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
+            true => {
+                PoolWay::Here(Here { others: nodes.others, resume: nodes.resume, protocol: nodes.protocol })
+            }
+            false => PoolWay::Elsewhere(Box::new(Elsewhere::new(nodes, &config.name, peers, fields))),
         };
         let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
         let resumes = config.pools.iter().any(|pool| pool.here && pool.resume != Resume::Off);
         let name = Arc::from(config.name.as_str());
         let single = SingleNodes::new(peers, &name, config.server.clone());
+        let multiplexed = Arc::new(Multiplexed::new(config.server.clone(), None));
+        let bridge = Bridge::new(vec![Arc::clone(&multiplexed)], fields);
         Ok(Service {
             pool_names: names.collect(),
             node: config.node.into(),
@@ -270,7 +317,10 @@ impl Service {
             secret: config.secret,
             shared_out: AtomicU64::new(0),
             servers: Servers::new(config.server.clone()),
-            forwarder: forwarder(config.server, Vec::new()),
+            forwarder: forwarder(config.server.clone(), Vec::new()),
+            server: config.server,
+            multiplexed,
+            bridged: Servers::bridged(bridge),
             single,
             told: Told { address: config.client_address, certificates: handshakes.has_client_certificates() },
             handshakes,
@@ -297,6 +347,27 @@ impl Service {
             Ok(None) => Way::Nowhere,
             Err(reject) => Way::Refused(reject),
         }
+    }
+
+    /// The server of this node in a pool, for clients that speak HTTP/1.1.
+    pub(super) fn servers_in(&self, here: &Here) -> &Servers {
+        match here.protocol {
+            ServerProtocol::Http11 => &self.servers,
+            ServerProtocol::H2c => &self.bridged,
+        }
+    }
+
+    /// Whether servers of a pool speak HTTP/2.
+    pub(super) fn has_http2_servers(&self) -> bool {
+        self.pools.iter().any(|pool| match pool {
+            PoolWay::Here(here) => here.protocol == ServerProtocol::H2c,
+            PoolWay::Elsewhere(others) => others.protocol == ServerProtocol::H2c,
+        })
+    }
+
+    /// Whether a pool that this node is in has other nodes.
+    pub(super) fn has_other_nodes(&self) -> bool {
+        self.pools.iter().any(|pool| matches!(pool, PoolWay::Here(here) if !here.others.is_empty()))
     }
 
     /// The first pool of the action that this node is in.

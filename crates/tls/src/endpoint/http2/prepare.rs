@@ -1,0 +1,196 @@
+//! A stream's request as its server gets it, and whose server that is.
+
+use http::header::{COOKIE, HOST, HeaderName, TE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use log::debug;
+use switchback_config::{Protocol, Scheme, ServerProtocol};
+use switchback_http::{Progress, Reject, parse_head};
+use switchback_routes::location;
+
+use super::super::head::Requester;
+use super::super::log::Entry;
+use super::super::peers::Peer;
+use super::super::rates::Denied;
+use super::super::services::{Elsewhere, Here, Service, Way};
+use super::super::shared::Shared;
+
+/// The server that answers a request.
+pub(super) enum Target<'a> {
+    /// The server of this node.
+    Own(&'a Here),
+    /// A server of a pool that this node is not in.
+    Pool(&'a Elsewhere),
+    /// The server of a node with less load.
+    Peer(Peer, ServerProtocol),
+}
+
+impl Target<'_> {
+    pub(super) fn protocol(&self) -> ServerProtocol {
+        match self {
+            Target::Own(here) => here.protocol,
+            Target::Peer(_, protocol) => *protocol,
+            Target::Pool(others) => others.protocol,
+        }
+    }
+}
+
+/// A response of our own instead of the server's.
+pub(super) enum Instead {
+    Error(StatusCode),
+    /// Status and location.
+    Redirect(u16, String),
+    /// What a CA gets as proof of a domain.
+    Proof(String),
+    Denied(Denied),
+}
+
+impl From<StatusCode> for Instead {
+    fn from(status: StatusCode) -> Self {
+        Instead::Error(status)
+    }
+}
+
+impl From<Denied> for Instead {
+    fn from(denied: Denied) -> Self {
+        Instead::Denied(denied)
+    }
+}
+
+/// Fields of a request, in the place of those that the client may not send.
+type Fields = Vec<(&'static str, String)>;
+
+/// The request with the fields that the server gets, and whose server that is, when limits allow it.
+pub(super) async fn prepare<'a>(
+    mut parts: Parts,
+    service: &'a Service,
+    shared: &Shared,
+    client: Requester<'_>,
+    entry: &mut Entry,
+) -> Result<(Parts, Target<'a>), Instead> {
+    // Extended CONNECT (RFC 8441) is not offered.
+    if parts.method == Method::CONNECT {
+        entry.has_head(format!("CONNECT {} HTTP/1.1\r\n", parts.uri).as_bytes());
+        return Err(StatusCode::NOT_IMPLEMENTED.into());
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let authority = parts.uri.authority().map(|authority| authority.as_str().to_owned());
+    if let Some(authority) = &authority {
+        let value = HeaderValue::from_str(authority).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+        if parts.headers.insert(HOST, value.clone()).is_some_and(|host| host != value) {
+            entry.has_head(&as_text(&parts, &path));
+            return Err(StatusCode::BAD_REQUEST.into());
+        }
+    }
+    let text = as_text(&parts, &path);
+    entry.has_head(&text);
+    let (fields, target) = target(&text, service, shared, client).await?;
+    service.told.remove_from(&mut parts.headers);
+    for (name, value) in fields {
+        let value = HeaderValue::from_str(&value).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("names of ours are names");
+        parts.headers.insert(name, value);
+    }
+    Ok((parts, target))
+}
+
+/// The request for a server that speaks HTTP/1.1.
+pub(super) fn for_http1(mut parts: Parts) -> Result<Request<()>, Instead> {
+    // The connector goes to one place whatever the authority is, but connections are kept by it.
+    parts.uri = uri(&parts, Some("server"))?;
+    parts.version = Version::HTTP_11;
+    join_cookies(&mut parts.headers);
+    Ok(Request::from_parts(parts, ()))
+}
+
+/// The request for a server that speaks HTTP/2. It has the authority in place of `Host`, and no scheme but that of its connection
+/// (RFC 9113 sections 8.3.1 and 8.2.2).
+pub(super) fn for_http2(mut parts: Parts) -> Result<Request<()>, Instead> {
+    let host = parts.headers.remove(HOST);
+    let host = host.as_ref().and_then(|host| host.to_str().ok());
+    parts.uri = uri(&parts, host)?;
+    parts.version = if host.is_some() { Version::HTTP_2 } else { Version::HTTP_11 };
+    if parts.headers.get(TE).is_some_and(|te| te != "trailers") {
+        parts.headers.remove(TE);
+    }
+    Ok(Request::from_parts(parts, ()))
+}
+
+/// The URI of the request at this authority; without one its path.
+fn uri(parts: &Parts, authority: Option<&str>) -> Result<Uri, Instead> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let uri = match authority {
+        Some(authority) => Uri::builder().scheme("http").authority(authority).path_and_query(path),
+        None => Uri::builder().path_and_query(path),
+    };
+    uri.build().map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))
+}
+
+/// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other
+/// one, and goes by the same routes. Streams share the numbers of their connection's records, so a request
+/// for another pool, or for a node that has less to do, goes there, and the connection stays.
+async fn target<'a>(
+    text: &[u8],
+    service: &'a Service,
+    shared: &Shared,
+    client: Requester<'_>,
+) -> Result<(Fields, Target<'a>), Instead> {
+    let head = match parse_head(text, &service.limits.http) {
+        Ok(Progress::Complete(head)) => head,
+        Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
+        Err(reject) => return Err(refused(reject)),
+    };
+    if let Some(proof) = shared.issued.answer(head.path()) {
+        return Err(Instead::Proof(proof));
+    }
+    shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
+    let target = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
+        Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
+            Some(peer) => Target::Peer(peer, here.protocol),
+            None => Target::Own(here),
+        },
+        Way::Elsewhere(others) => Target::Pool(others),
+        Way::Redirect(redirect) => {
+            let location = location(redirect, Scheme::Https, &head, client.flow.1);
+            return Err(Instead::Redirect(redirect.status, location));
+        }
+        Way::Respond(status) => {
+            return Err(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN).into());
+        }
+        Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
+        Way::Refused(reject) => return Err(refused(reject)),
+    };
+    if !matches!(target, Target::Own(_)) {
+        debug!("service {}: a request of {} is forwarded", service.name, client.flow.0);
+        service.counters.forwarded.add(1);
+    }
+    Ok((service.told.fields(client, head.host.unwrap_or_default()), target))
+}
+
+fn refused(reject: Reject) -> Instead {
+    StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into()
+}
+
+/// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where
+/// they end.
+fn as_text(parts: &Parts, path: &str) -> Vec<u8> {
+    let mut text = format!("{} {path} HTTP/1.1\r\n", parts.method).into_bytes();
+    for (name, value) in &parts.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// A client may send its cookies in several fields, which HTTP/1.1 does not allow (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}
