@@ -74,6 +74,11 @@ PEBBLE := target/tools/pebble target/tools/pebble-challtestsrv
 $(PEBBLE): target/tools/%: crates/cli/tests/tls/pebble/go.sum | deps-test
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/letsencrypt/pebble/v2/cmd/$*
 
+# A client and a server of gRPC's own tests, of the implementation in Go.
+GRPC := target/tools/grpc
+$(GRPC): crates/cli/tests/grpc/main.go crates/cli/tests/grpc/go.sum | deps-test
+	cd $(<D) && go build -o $(CURDIR)/$@ .
+
 # Sets `ok` and `bad` from what cargo test has said in `log`, and from its `status`.
 COUNT = read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
 	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi
@@ -83,7 +88,7 @@ COUNT = read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { 
 REPLAYED := one_connection pipelining loss tcp draining crash sessions split access_log
 
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
-test: deps-test root python $(H2SPEC) $(PEBBLE)
+test: deps-test root python $(H2SPEC) $(PEBBLE) $(GRPC)
 	@failed=0; passed=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	step() { echo "== $$*"; "$$@" || failed=$$((failed + 1)); }; \
 	step cargo fmt --all --check; \
