@@ -29,6 +29,8 @@ mod memory;
 mod moves;
 #[path = "tls/relay.rs"]
 mod relay;
+#[path = "tls/rewrite.rs"]
+mod rewrite;
 #[path = "tls/scan.rs"]
 mod scan;
 #[path = "tls/sessions.rs"]
@@ -40,7 +42,7 @@ mod streams;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
@@ -66,6 +68,23 @@ fn plan(nodes: usize, lines: &str) -> Plan {
 
 fn start(nodes: usize, lines: &str) -> Result<Cluster> {
     Cluster::start_with(plan(nodes, lines))
+}
+
+/// A cluster whose daemons do not run yet, with servers that answer with what they get: see `echo.py`.
+fn prepare_echo(plan: Plan) -> Result<Cluster> {
+    let nodes = plan.servers.len();
+    let cluster = Cluster::prepare(plan)?;
+    change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
+    for index in 0..nodes {
+        let node = cluster.lab.node(index);
+        let log = cluster.lab.directory().join(format!("requests-{index}"));
+        fs::write(&log, "")?;
+        let mut echo = Command::new(PYTHON);
+        echo.args([program("echo.py"), node.name().to_owned(), text(&log).to_owned()]);
+        let echo = node.spawn("echo", echo)?;
+        node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
+    }
+    Ok(cluster)
 }
 
 /// Puts `new` for `old` in the configuration, as often as it is there.

@@ -108,7 +108,8 @@ impl Cluster {
             true => String::new(),
             false => format!(", limit client {client}, all {all}"),
         };
-        format!("{}{h2c}{limit} -> {action}", route.in_words())
+        let rewrite = if route.rewrite.is_empty() { String::new() } else { format!(", {}", route.rewrite) };
+        format!("{}{h2c}{limit} -> {action}{rewrite}", route.in_words())
     }
 }
 

@@ -135,7 +135,7 @@ impl Mistakes {
         &mut self,
         texts: &Spanned<Texts>,
         none: &str,
-        meaning: impl Fn(&str) -> Result<T, String>,
+        mut meaning: impl FnMut(&str) -> Result<T, String>,
     ) -> Vec<T> {
         match texts.get_ref() {
             Texts::One(text) => self.take(texts, meaning(text)).into_iter().collect(),

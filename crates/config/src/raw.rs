@@ -40,6 +40,11 @@ const REGEX: &str = "the syntax of the Rust crate `regex`; at most 64 KiB when i
 
 const URL_PATH: &str = "begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`";
 
+const SERVER_PATH: &str = "begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`, in normal form";
+/// Names of fields that routes may change.
+const FIELD_NAMES: &str =
+    "tokens (RFC 9110 section 5.6.2), no field about the connection, the message's length, or that nodes set";
+
 /// The same file on every machine of the cluster.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -722,6 +727,8 @@ pub(crate) struct Route {
     /// What requests to the same pool of `split` have in common. Requests that lack it are shared out one by one.
     #[schemars(transform = shape::allowed(HASH_KEYS), transform = shape::absent("a pool is chosen for each request"))]
     pub split_by: Option<Spanned<String>>,
+    pub rewrite: Option<Spanned<Rewrite>>,
+    pub request_header: Option<Spanned<RequestHeader>>,
     pub redirect: Option<Spanned<Redirect>>,
     /// Status of an answer that no server is asked for.
     #[schemars(transform = shape::one_of(syntax::RESPOND_STATUSES), transform = shape::absent(""))]
@@ -746,6 +753,49 @@ pub(crate) struct Share {
     /// Its weight. The part is the weight divided by the sum of all.
     #[schemars(transform = shape::number(SHARES))]
     pub weight: Spanned<i64>,
+}
+
+/// What the server gets instead of the URL that the client has sent; the query stays. Only in a service whose TLS the nodes
+/// end. Routes compare what the client has sent.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rewrite {
+    /// Value of `Host`.
+    #[schemars(transform = shape::allowed(ONE_HOST), transform = shape::absent("the request's"))]
+    pub host: Option<Spanned<String>>,
+    /// Takes the place of the whole path.
+    #[schemars(transform = shape::allowed(SERVER_PATH), transform = shape::absent("the request's"))]
+    pub path: Option<Spanned<String>>,
+    /// Takes the place of the route's `path` at the beginning of the request's, whose tail stays; without such a condition it
+    /// stands before the path.
+    #[schemars(transform = shape::allowed(SERVER_PATH), transform = shape::absent("the request's"))]
+    pub prefix: Option<Spanned<String>>,
+}
+
+/// Header fields that the server gets instead of those that the client has sent. Only in a service whose TLS the nodes end.
+/// Names are compared without regard to case, and `_` is the same as `-`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestHeader {
+    /// Fields that take the place of all with the same name; one table or a list.
+    pub set: Option<Spanned<OneOrMany<NewField>>>,
+    /// Fields that stand behind all others; one table or a list.
+    pub add: Option<Spanned<OneOrMany<NewField>>>,
+    /// Names of fields that are left out, one or a list.
+    #[schemars(transform = shape::allowed(FIELD_NAMES), transform = shape::absent("none"))]
+    pub remove: Option<Spanned<Texts>>,
+}
+
+/// A header field that a route writes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewField {
+    /// The name, as it is sent.
+    #[schemars(transform = shape::allowed(FIELD_NAMES))]
+    pub name: Spanned<String>,
+    /// The value.
+    #[schemars(transform = shape::allowed("visible ASCII and blanks, none of these around it"))]
+    pub value: Spanned<String>,
 }
 
 /// Where the client is sent instead, by an answer of the switch with a `Location` that is put together from these parts and

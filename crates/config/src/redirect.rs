@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::PathChange;
+
 /// Default of [`Redirect::status`].
 pub(crate) const DEFAULT_STATUS: u16 = 301;
 
@@ -24,47 +26,9 @@ pub struct Redirect {
     /// 1 to 65535. Without one the URL has the default port of `scheme`, or without that the port of the VIP.
     pub port: Option<u16>,
     /// What becomes of the path; only characters of a path in RFC 3986.
-    pub path: Option<RedirectPath>,
+    pub path: Option<PathChange>,
     /// One of 301, 302, 303, 307 and 308.
     pub status: u16,
-}
-
-/// The path of a redirect's URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedirectPath {
-    /// This path, which begins with `/`.
-    Whole(String),
-    /// The request's path, with its beginning replaced.
-    Prefix {
-        /// All paths of the route begin with this text, in normal form.
-        from: String,
-        /// Takes its place; begins with `/`.
-        to: String,
-    },
-}
-
-impl RedirectPath {
-    /// The path for a request with this one, as it was sent.
-    pub fn of(&self, sent: &str) -> String {
-        match self {
-            RedirectPath::Whole(path) => path.clone(),
-            RedirectPath::Prefix { from, to } => {
-                let normal = switchback_http::path::normal(sent);
-                let tail = sent.strip_prefix(from.as_str()).or_else(|| normal.strip_prefix(from.as_str()));
-                format!("{to}{}", tail.unwrap_or_default())
-            }
-        }
-    }
-}
-
-/// `/new/`, or with braces around what stays as in the request `/new/{tail}`.
-impl fmt::Display for RedirectPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RedirectPath::Whole(path) => f.write_str(path),
-            RedirectPath::Prefix { to, .. } => write!(f, "{to}{{tail}}"),
-        }
-    }
 }
 
 /// Shows what stays as in the request in braces: `301 https://{host}{path}`.

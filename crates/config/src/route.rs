@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{ClientMatch, HashKey, Limit, Pattern, Protocol, Redirect, RequestRate};
+use crate::{ClientMatch, HashKey, Limit, Pattern, Protocol, Redirect, RequestRate, Rewrite};
 
 /// A route: it takes requests for which its conditions hold, but for its exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Route {
     pub limit: Limit<RequestRate>,
     /// The action on the request.
     pub action: Action,
+    /// What the server gets instead of what the client has sent; empty without a pool.
+    pub rewrite: Rewrite,
 }
 
 /// Conditions on requests. An empty list and None hold for every request.
@@ -100,7 +102,7 @@ impl Route {
 
     /// Whether the route takes every request that `other` would take, as far as their texts tell.
     pub fn takes_all_of(&self, other: &Route) -> bool {
-        let Route { conditions, except, alpn, h2c, limit: _, action: _ } = self;
+        let Route { conditions, except, alpn, h2c, limit: _, action: _, rewrite: _ } = self;
         let excepts_less = except.iter().all(|one| other.except.iter().any(|other| other.takes_all_of(one)));
         conditions.takes_all_of(&other.conditions)
             && excepts_less

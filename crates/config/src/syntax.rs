@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::persistence::{self, Mode};
-use crate::{Delegate, HashKey, HostMatch, Network, health, limits, pool};
+use crate::{Delegate, HashKey, HostMatch, Network, health, is_same_variable, limits, pool, rewrite};
 
 /// Characters of a token besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -452,6 +452,34 @@ pub(crate) fn header_value(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The value of a field that is sent, which is more than what a value may be compared with.
+pub(crate) fn sent_value(text: &str) -> Result<String, String> {
+    let is_sent = |c: u8| matches!(c, b' '..=b'~' | b'\t');
+    if text.bytes().all(is_sent) {
+        header_value(text)
+    } else {
+        Err(format!("bad header value {text:?}, allowed are visible ASCII and blanks"))
+    }
+}
+
+/// The name of a field that a route may change, as it is written.
+pub(crate) fn changed_field(text: &str) -> Result<String, String> {
+    header_name(text)?;
+    let is = |names: &[&str]| names.iter().any(|name| is_same_variable(name, text));
+    if is(&["host"]) {
+        return Err("Host says where a request goes, allowed is it as host of rewrite".to_owned());
+    }
+    if is(&rewrite::FRAMING_FIELDS) {
+        return Err(format!(
+            "{text} is about the connection or where the message ends, which no route changes"
+        ));
+    }
+    if is(&rewrite::CERTIFICATE_FIELDS) {
+        return Err(format!("{text} is what nodes say of clients' certificates, which no route changes"));
+    }
+    Ok(text.to_owned())
+}
+
 pub(crate) fn parameter_name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("empty name of a parameter, allowed is any other text".to_owned());
@@ -464,7 +492,7 @@ pub(crate) fn redirect_host(text: &str) -> Result<String, String> {
     host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address, and port = for the port"))
 }
 
-pub(crate) fn check_host(text: &str) -> Result<String, String> {
+pub(crate) fn host_without_port(text: &str) -> Result<String, String> {
     let host = one_host(text);
     host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address without port"))
 }
@@ -521,6 +549,18 @@ fn one_host(text: &str) -> Option<String> {
 /// What is sent must be a URL, so this is stricter than [`path`].
 pub(crate) fn redirect_path(text: &str) -> Result<String, String> {
     sent_path(text, PATH_MARKS)
+}
+
+/// A path that a server gets, which it can read in one way only.
+pub(crate) fn rewritten_path(text: &str) -> Result<String, String> {
+    let sent = sent_path(text, PATH_MARKS)?;
+    let refused = |reject| format!("bad path {text:?}, a request for it would be refused: {reject}");
+    let normal = switchback_http::path::checked(&sent).map_err(refused)?;
+    match &*switchback_http::path::readings(&sent) {
+        [reading] if *reading == sent => Ok(sent),
+        [_] => Err(format!("path {text:?} is not in normal form, did you mean {normal:?}?")),
+        _ => Err(format!("bad path {text:?}, which servers read in different ways")),
+    }
 }
 
 /// The path of a health check, which may have a query.

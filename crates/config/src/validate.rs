@@ -20,6 +20,7 @@ mod pool;
 mod rates;
 mod redirect;
 mod reports;
+mod rewrite;
 mod service;
 mod switch;
 mod tls;

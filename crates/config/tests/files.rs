@@ -10,8 +10,8 @@ use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
     AccessLog, Action, Adoption, Balance, Caps, Cluster, ClusterKey, Conditions, Error, FieldMatch, HashKey,
-    HostMatch, Limit, Limits, LogFormat, LogTarget, Node, PathMatch, PolicyKind, Pool, Redirect,
-    RedirectPath, Reports, Resume, Route, Scheme, ServerProtocol, TlsLimits, TlsMode, ValueMatch, parse,
+    HostMatch, Limit, Limits, LogFormat, LogTarget, Node, PathChange, PathMatch, PolicyKind, Pool, Redirect,
+    Reports, Resume, Rewrite, Route, Scheme, ServerProtocol, TlsLimits, TlsMode, ValueMatch, parse,
 };
 
 /// The numbers are those of sha256sum.
@@ -90,6 +90,7 @@ fn what_the_good_file_means() {
         h2c: false,
         limit: Limit::default(),
         action: Action::Pool(0),
+        rewrite: Rewrite::default(),
     };
     assert_eq!(
         service.routes,
@@ -347,7 +348,7 @@ fn redirects() {
             scheme: Some(Scheme::Https),
             host: Some("www.example.com".into()),
             port: Some(8443),
-            path: Some(RedirectPath::Whole("/new/".into())),
+            path: Some(PathChange::Whole("/new/".into())),
             status: 308,
         })
     );

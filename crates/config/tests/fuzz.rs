@@ -162,6 +162,13 @@ staple = "old.ocsp"
 [[service.route]]
 alpn = "h2"
 pool = "web"
+rewrite = { host = "web.example.com", path = "/new" }
+request_header = { set = { name = "X-Set", value = "1" }, add = [{ name = "X-Add", value = "a b" }], remove = ["X-Old"] }
+
+[[service.route]]
+path = "/api/"
+pool = "web"
+rewrite = { prefix = "/v2" }
 
 [[service.route]]
 header = { name = "X-Old" }
@@ -685,8 +692,8 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                         Action::Respond(status) => format!("respond {status}"),
                     };
-                    let Route { conditions, except, alpn, h2c, limit, action: _ } = route;
-                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {limit:?} {pool}")
+                    let Route { conditions, except, alpn, h2c, limit, action: _, rewrite } = route;
+                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {limit:?} {pool} {rewrite:?}")
                 });
                 let routes: Vec<_> = routes.collect();
                 let guards = (service.admitted.clone(), service.limits);

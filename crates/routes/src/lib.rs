@@ -7,11 +7,12 @@
 //! All other conditions are then compared route by route.
 //!
 //! Paths are compared in [normal form](switchback_http::path). Where servers read a path in different ways,
-//! all readings have to lead to the same action; otherwise the request is refused.
+//! all readings have to lead to the same action and the same changes; otherwise the request is refused.
 
 mod hello;
 mod location;
 mod request;
+mod rewrite;
 mod split;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +24,7 @@ use switchback_http::{Reject, path};
 pub use hello::{ACME_TLS, failed_hello, takes_all};
 pub use location::location;
 pub use request::{Condition, Request, failed, failed_over, why_not};
+pub use rewrite::rewritten;
 pub use split::share;
 
 use request::{speaks, takes_besides};
@@ -123,7 +125,7 @@ impl Routes {
     }
 
     /// The result of `place` for the path of the request, if all readings of the path lead to the same
-    /// action.
+    /// action and the same changes.
     fn agreed(
         &self,
         request: &Request<'_>,
@@ -134,8 +136,14 @@ impl Routes {
             return Ok(place(sent));
         }
         let places: Vec<_> = path::readings(sent).iter().map(|path| place(path)).collect();
-        let action = |place: &Option<usize>| place.map(|index| &self.routes[index].action);
-        match places.iter().all(|place| action(place) == action(&places[0])) {
+        let result = |place: &Option<usize>| {
+            place.map(|index| {
+                let Route { action, rewrite, limit, .. } = &self.routes[index];
+                // The same limit of another route has buckets of its own.
+                (action, rewrite, (!limit.is_none()).then_some(index))
+            })
+        };
+        match places.iter().all(|place| result(place) == result(&places[0])) {
             true => Ok(places[0]),
             false => Err(Reject::AmbiguousPath),
         }

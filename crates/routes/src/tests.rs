@@ -3,7 +3,9 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use proptest::prelude::*;
-use switchback_config::{Action, ClusterKey, Conditions, Limit, PathMatch, Redirect, RedirectPath, Scheme};
+use switchback_config::{
+    Action, ClusterKey, Conditions, Limit, PathChange, PathMatch, Redirect, Rewrite, Scheme,
+};
 use switchback_http::{Head, Limits, Progress, parse_head};
 
 use super::*;
@@ -11,13 +13,15 @@ use super::*;
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 
 fn to(pool: usize, conditions: Conditions) -> Route {
+    let action = Action::Pool(pool);
     Route {
         conditions,
         except: Vec::new(),
         alpn: Vec::new(),
         h2c: false,
         limit: Limit::default(),
-        action: Action::Pool(pool),
+        action,
+        rewrite: Rewrite::default(),
     }
 }
 
@@ -272,7 +276,7 @@ fn a_redirect_replaces_the_beginning_of_a_path_and_keeps_its_tail() {
         ("", "/app", "/", "/app/"),
     ];
     for (from, to, target, expected) in rows {
-        let path = Some(RedirectPath::Prefix { from: from.to_owned(), to: to.to_owned() });
+        let path = Some(PathChange::Prefix { from: from.to_owned(), to: to.to_owned() });
         let redirect = Redirect { scheme: None, host: None, port: None, path, status: 308 };
         let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         let found = location(&redirect, Scheme::Http, &parsed(&text), "192.0.2.1:80".parse().unwrap());

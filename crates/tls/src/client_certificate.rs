@@ -15,11 +15,6 @@ pub struct ClientCertificate {
 impl ClientCertificate {
     /// Names of the [`fields`](Self::fields).
     const FIELDS: [&str; 3] = ["Client-Cert", "X-Client-Cert-Subject", "X-Client-Cert-Fingerprint"];
-    /// Fields about certificates that a client must not send, in lower case. The second is never set, but servers that
-    /// follow RFC 9440 believe it.
-    pub(crate) const RESERVED: [&str; 4] =
-        ["client-cert", "client-cert-chain", "x-client-cert-subject", "x-client-cert-fingerprint"];
-
     /// The certificate with this DER.
     pub(crate) fn new(der: &[u8]) -> Result<Self, der::Error> {
         let subject = x509_cert::Certificate::from_der(der)?.tbs_certificate.subject.to_string();
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn a_client_may_send_none_of_the_fields() {
         for name in ClientCertificate::FIELDS {
-            assert!(ClientCertificate::RESERVED.contains(&&*name.to_ascii_lowercase()), "{name}");
+            assert!(switchback_config::CERTIFICATE_FIELDS.contains(&&*name.to_ascii_lowercase()), "{name}");
         }
     }
 }

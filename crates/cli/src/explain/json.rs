@@ -121,6 +121,7 @@ fn over_tls(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Va
         "spoken": request.spoken.name(),
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
+        "rewritten": request.rewritten.as_ref().map(|text| text.escape_ascii().to_string()),
         "outcome": outcome,
         outcome: details,
     })

@@ -77,6 +77,8 @@ pub struct Plan {
     pub admin: bool,
     /// Lines of `[service.tls]` for a service at port 443 with the same routes, besides certificate and server.
     pub tls: Option<String>,
+    /// Routes of that service before the others.
+    pub tls_routes: &'static str,
 }
 
 impl Default for Plan {
@@ -108,6 +110,7 @@ impl Default for Plan {
             clients: Vec::new(),
             admin: false,
             tls: None,
+            tls_routes: "",
         }
     }
 }
@@ -152,6 +155,7 @@ impl Plan {
             self.service_lines
         ));
         if let Some(lines) = &self.tls {
+            let routes = format!("{}\n{routes}", self.tls_routes);
             add(format!(
                 "[[service]]\nname = \"secure\"\nlisten = [\"{{vip4}}:443\", \"[{{vip6}}]:443\"]\n{}\n\n\
                  [service.tls]\nserver = \"127.0.0.1:80\"\n{lines}\n\n\

@@ -38,6 +38,12 @@ pool = "web"
 [[service.route]]
 host = "shop.example.com"
 pool = "web"
+[[service.route]]
+host = "api.example.com"
+path = "/v1/"
+rewrite = { host = "internal.example.com", prefix = "/" }
+request_header = { set = { name = "X-Tenant", value = "7" } }
+pool = "web"
 "#;
 
 fn directory(test: &str, lines: &str) -> PathBuf {
@@ -120,6 +126,16 @@ fn https_urls() {
                 "route 3   yes: it takes host *.example.com, paths that begin with /old",
                 "redirect  the node answers 301",
                 "Location  https://shop.example.com/new",
+            ],
+        ),
+        (
+            &["--header", "x-tenant: 1", "https://api.example.com/v1/a?b"],
+            &[
+                "route 6   yes: it takes host api.example.com, paths that begin with /v1/",
+                "becomes   GET /a?b HTTP/1.1",
+                "Host: internal.example.com",
+                "X-Tenant: 7",
+                "pool      web",
             ],
         ),
         (

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::authority::{Authority, HOUR, in_an_hour};
 use crate::common::{Cluster, PATIENCE, Plan, Result, said_by, text, wait_until};
-use crate::{Connection, NAME, PYTHON, authority, change_config, curl, plan, program, tls_status, url};
+use crate::{
+    Connection, NAME, PYTHON, authority, change_config, curl, plan, prepare_echo, program, tls_status, url,
+};
 
 const VERSIONS: [&str; 2] = ["1.2", "1.3"];
 
@@ -27,20 +29,9 @@ fn write(cluster: &Cluster, file: &str, text: &str) -> Result {
 
 /// The plan with servers that answer with what they get, and what clients' certificates are checked with.
 fn prepare(plan: Plan, authority: &Authority) -> Result<Cluster> {
-    let nodes = plan.servers.len();
-    let mut cluster = Cluster::prepare(plan)?;
-    change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
+    let mut cluster = prepare_echo(plan)?;
     write(&cluster, "clients.pem", &authority.pem()?)?;
     write(&cluster, "clients.crl", &authority.revoked(&[])?)?;
-    for index in 0..nodes {
-        let node = cluster.lab.node(index);
-        let log = cluster.lab.directory().join(format!("requests-{index}"));
-        fs::write(&log, "")?;
-        let mut echo = Command::new(PYTHON);
-        echo.args([program("echo.py"), node.name().to_owned(), text(&log).to_owned()]);
-        let echo = node.spawn("echo", echo)?;
-        node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
-    }
     cluster.start_daemons()?;
     Ok(cluster)
 }

@@ -41,14 +41,19 @@ fn counts(cluster: &Cluster) -> Result<[u64; 3]> {
 
 #[test]
 fn every_request_of_a_connection_is_answered_by_another_node() -> Result {
-    let (cluster, _idle) = start("dav_methods PUT; create_full_put_path on; client_max_body_size 0;")?;
+    let (cluster, _idle) = start_with(Plan {
+        server_extra: "dav_methods PUT; create_full_put_path on; client_max_body_size 0;",
+        tls_routes: "[[service.route]]\npath = \"/as/\"\nrewrite.prefix = \"/\"\npool = \"web\"\n",
+        ..Plan::default()
+    })?;
     let [before, ..] = counts(&cluster)?;
     let large = fs::read(cluster.lab.directory().join("documents/1m"))?;
     let mut asked = 0;
     for tls in ["1.2", "1.3"] {
         let out: Vec<_> = (0..20).map(|index| cluster.lab.directory().join(format!("got{index}"))).collect();
         let mut words = vec!["--http1.1", "--tls-max", tls, "-w", "%header{x-node} %{num_connects}\\n"];
-        let page = url("/1m");
+        // The node that answers changes the path.
+        let page = url("/as/1m");
         out.iter().for_each(|out| words.extend(["-o", text(out), &page]));
         let said = curl(&cluster, &words)?;
         let expected = (0..20).map(|index| format!("node1 {}\n", u8::from(index == 0)));

@@ -8,7 +8,8 @@ impl Mistakes {
     /// None without the table, or with a mistake in it.
     pub(super) fn admin(&mut self, file: Option<&raw::Admin>, services: &[Service]) -> Option<Admin> {
         let file = file?;
-        let hosts = file.hosts.iter().filter_map(|host| self.take(host, syntax::check_host(host.get_ref())));
+        let hosts =
+            file.hosts.iter().filter_map(|host| self.take(host, syntax::host_without_port(host.get_ref())));
         let hosts = hosts.collect();
         let Some(text) = &file.listen else { return Some(Admin { hosts, ..Admin::default() }) };
         let listen = self.take(text, syntax::admin_address(text.get_ref()))?;

@@ -45,7 +45,7 @@ impl Mistakes {
             }
         }
         let path = path.and_then(|path| self.take(path, syntax::check_path(path.get_ref())));
-        let host = host.and_then(|host| self.take(host, syntax::check_host(host.get_ref())));
+        let host = host.and_then(|host| self.take(host, syntax::host_without_port(host.get_ref())));
         let status = status.map(|status| {
             let none = format!("no status, leave the line out to allow {}", shown(&DEFAULT_STATUS));
             self.each(status, &none, syntax::statuses)

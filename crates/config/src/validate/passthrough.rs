@@ -74,7 +74,13 @@ impl Mistakes {
                 self.at_offset(place, format!("{key} {why}, allowed are host, client and alpn"));
             }
         }
-        for (key, place) in [("redirect", start(&file.redirect)), ("respond", start(&file.respond))] {
+        let actions = [
+            ("redirect", start(&file.redirect)),
+            ("respond", start(&file.respond)),
+            ("rewrite", start(&file.rewrite)),
+            ("request_header", start(&file.request_header)),
+        ];
+        for (key, place) in actions {
             if let Some(place) = place {
                 self.at_offset(place, format!("{key} {why}, allowed are pool and split"));
             }

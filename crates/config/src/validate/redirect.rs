@@ -1,9 +1,9 @@
 //! `redirect` of a route: its parts, and whether it leads anywhere.
 
-use crate::mistakes::Mistakes;
+use crate::mistakes::{Mistakes, Text};
 use crate::raw::Spanned;
 use crate::redirect::{DEFAULT_STATUS, PORTS};
-use crate::{Conditions, HostMatch, PathMatch, Redirect, RedirectPath, Route, Scheme, Service, raw, syntax};
+use crate::{Conditions, HostMatch, PathChange, PathMatch, Redirect, Route, Scheme, Service, raw, syntax};
 
 impl Mistakes {
     pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>, conditions: &Conditions) -> Redirect {
@@ -19,18 +19,24 @@ impl Mistakes {
         let host = file.host.as_ref();
         let host = host.and_then(|host| self.take(host, syntax::redirect_host(host.get_ref())));
         let port = file.port.as_ref().and_then(|port| self.number("port", port, PORTS));
-        let path = self.redirect_path(file, conditions);
+        let path = self.path_change((&file.path, &file.prefix), conditions, syntax::redirect_path);
         let status = file.status.as_ref();
         let status = status.and_then(|status| self.take(status, syntax::redirect_status(*status.get_ref())));
         Redirect { scheme, host, port, path, status: status.unwrap_or(DEFAULT_STATUS) }
     }
 
-    fn redirect_path(&mut self, file: &raw::Redirect, conditions: &Conditions) -> Option<RedirectPath> {
-        let mut taken = |path: &Spanned<String>| self.take(path, syntax::redirect_path(path.get_ref()));
-        let path = file.path.as_ref().and_then(&mut taken);
-        let to = file.prefix.as_ref().and_then(&mut taken);
-        let Some(prefix) = &file.prefix else { return path.map(RedirectPath::Whole) };
-        if file.path.is_some() {
+    /// The meaning of the keys `path` and `prefix` of a route with these conditions.
+    pub(super) fn path_change(
+        &mut self,
+        (path, prefix): (&Text, &Text),
+        conditions: &Conditions,
+        meaning: impl Fn(&str) -> Result<String, String>,
+    ) -> Option<PathChange> {
+        let mut taken = |path: &Spanned<String>| self.take(path, meaning(path.get_ref()));
+        let whole = path.as_ref().and_then(&mut taken);
+        let to = prefix.as_ref().and_then(&mut taken);
+        let Some(prefix) = prefix else { return whole.map(PathChange::Whole) };
+        if path.is_some() {
             self.at(prefix, "the path is given twice, allowed is one of path and prefix");
         }
         let from = match &conditions.path {
@@ -44,7 +50,7 @@ impl Mistakes {
                 return None;
             }
         };
-        to.map(|to| RedirectPath::Prefix { from, to })
+        to.map(|to| PathChange::Prefix { from, to })
     }
 }
 
@@ -74,9 +80,9 @@ pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, service: &Serv
         && same_port
         && match &redirect.path {
             None => true,
-            Some(RedirectPath::Whole(target)) => path == Some(target),
+            Some(PathChange::Whole(target)) => path == Some(target),
             // The route takes the result, too.
-            Some(RedirectPath::Prefix { from, to }) => to.starts_with(from),
+            Some(PathChange::Prefix { from, to }) => to.starts_with(from),
         }
         && redirect.status != 303
 }

@@ -118,7 +118,8 @@ impl Mistakes {
         let action = self.action(place, &conditions, tls, named.pools);
         let h2c = self.h2c(route, tls);
         let limit = self.route_limit(route.limit.as_ref());
-        Route { conditions, except, alpn, h2c, limit, action }
+        let rewrite = self.rewrite(route, &conditions, tls);
+        Route { conditions, except, alpn, h2c, limit, action, rewrite }
     }
 
     fn h2c(&mut self, route: &raw::Route, tls: &TlsMode) -> bool {

@@ -7,7 +7,7 @@ use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{
-    ACME_TLS, Condition, Routes, failed_hello, failed_over, location, takes_all, why_not,
+    ACME_TLS, Condition, Routes, failed_hello, failed_over, location, rewritten, takes_all, why_not,
 };
 use switchback_wire::{Seq, sb_flow};
 
@@ -101,6 +101,8 @@ pub struct OverTls {
     pub read_as: Vec<String>,
     /// For each route up to the first match, why it does not match, or None.
     pub routes: Vec<Option<String>>,
+    /// The head as the route changes it for the server; None if it does not.
+    pub rewritten: Option<Vec<u8>>,
     /// What the node does with the request.
     pub outcome: Decrypted,
 }
@@ -179,17 +181,20 @@ impl OverTls {
         let limits = explainer.limits();
         let cluster = &explainer.cluster;
         let routes = &cluster.services[hello.service].routes;
+        let mut changed = None;
         let (read_as, routes, outcome) = match parse_head(text, &limits) {
             Ok(Progress::Complete(head)) => {
                 let request = switchback_routes::Request { head: &head, client: flow.client().ip() };
                 let tried = tried(routes, &request, spoken);
-                let outcome = match Routes::new(routes.clone()).find_over(&request, spoken) {
-                    Ok(route) => {
-                        Decrypted::by(route.map(|route| &route.action), cluster, &head, (flow, node))
+                let routes = Routes::new(routes.clone());
+                let outcome = routes.find_over(&request, spoken).and_then(|route| {
+                    if let Some(route) = route.filter(|route| !route.rewrite.is_empty()) {
+                        changed = Some(rewritten(text, &head, &route.rewrite)?.into_owned());
                     }
-                    Err(reject) => Decrypted::Refused(Refusal::of_path(reject, text, &head, 0)),
-                };
-                (read_as(&head), tried, outcome)
+                    Ok(Decrypted::by(route.map(|route| &route.action), cluster, &head, (flow, node)))
+                });
+                let refused = |reject| Decrypted::Refused(Refusal::of_path(reject, text, &head, 0));
+                (read_as(&head), tried, outcome.unwrap_or_else(refused))
             }
             Ok(Progress::Partial) => {
                 (Vec::new(), Vec::new(), Decrypted::Answered { status: 408, location: None })
@@ -200,7 +205,7 @@ impl OverTls {
             }
         };
         let line = first_line(text).to_vec();
-        Some(OverTls { line, spoken, read_as, routes, outcome })
+        Some(OverTls { line, spoken, read_as, routes, rewritten: changed, outcome })
     }
 }
 

@@ -64,10 +64,10 @@ pub(super) struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// A request with this head, which `bytes` begin with.
-    pub(super) fn new(bytes: &[u8], head: &Head<'_>, service: &Service, client: Requester<'_>) -> Self {
+    /// A request with this head, of which its route has made `text`.
+    pub(super) fn new(text: &[u8], head: &Head<'_>, service: &Service, client: Requester<'_>) -> Self {
         ServerRequest {
-            text: forwarded(bytes, head, service.told, client),
+            text: forwarded(text, head, service.told, client),
             flow: client.flow,
             body: RequestBody(Some(head.body.framing(&service.limits.http))),
             to_head: (head.method == "HEAD", head.version),

@@ -5,29 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderMap;
 use http::header::HeaderName;
-use switchback_config::ClientAddress;
+use switchback_config::{CERTIFICATE_FIELDS, CLIENT_FIELDS, ClientAddress, is_same_variable};
 use switchback_http::{Head, Version};
 
 use super::flow::Addresses;
 use crate::ClientCertificate;
-
-/// Fields about the client's address, in lower case, which are removed from clients' requests: the server
-/// believes them.
-const SAID_OF_CLIENTS: [&str; 6] = [
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-real-ip",
-];
-
-/// Whether a server that reads fields as CGI does (RFC 3875 section 4.1.18), or WSGI, takes one name for the
-/// other: there a hyphen is an underscore, so `X_Forwarded_For` and `X-Forwarded-For` are one variable.
-fn is_same_variable(name: &str, said: &str) -> bool {
-    let spelled = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    name.len() == said.len() && name.bytes().zip(said.bytes()).all(|(a, b)| spelled(a) == b)
-}
 
 /// What the server is told of clients.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +28,13 @@ pub(super) struct Requester<'a> {
 }
 
 impl Told {
-    /// Whether a field of a client with this name is left out.
+    /// Whether a field of a client with this name is left out: the server believes it.
     pub(super) fn replaces(self, name: &str) -> bool {
         let addresses = match self.address {
-            ClientAddress::XForwarded | ClientAddress::Forwarded => &SAID_OF_CLIENTS[..],
+            ClientAddress::XForwarded | ClientAddress::Forwarded => &CLIENT_FIELDS[..],
             ClientAddress::Proxy | ClientAddress::Nothing => &[],
         };
-        let certificates = if self.certificates { &ClientCertificate::RESERVED[..] } else { &[] };
+        let certificates = if self.certificates { &CERTIFICATE_FIELDS[..] } else { &[] };
         addresses.iter().chain(certificates).any(|said| is_same_variable(name, said))
     }
 
@@ -96,12 +78,12 @@ impl Told {
     }
 }
 
-/// The head as the server gets it: as the client sent it, but for the fields about the client.
-pub(super) fn forwarded(bytes: &[u8], head: &Head<'_>, told: Told, client: Requester<'_>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(head.len + 160);
+/// The head as the server gets it: as its route has left it (`text`), but for the fields about the client. `head` is what the
+/// client has sent.
+pub(super) fn forwarded(text: &[u8], head: &Head<'_>, told: Told, client: Requester<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 160);
     let is_plain = head.version == Version::Http11 && !head.tunnel;
-    let head_bytes = &bytes[head.start..head.len];
-    let mut lines = head_bytes.split_inclusive(|byte| *byte == b'\n');
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
     out.extend_from_slice(lines.next().unwrap_or_default());
     for line in lines {
         if line.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -294,7 +276,7 @@ mod tests {
         let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
         let client = Requester { flow: (client.parse().unwrap(), VIP.parse().unwrap()), certificate: None };
         let told = Told { address: said, certificates: false };
-        String::from_utf8(forwarded(text.as_bytes(), &head, told, client)).unwrap()
+        String::from_utf8(forwarded(&text.as_bytes()[..head.len], &head, told, client)).unwrap()
     }
 
     #[test]
@@ -370,8 +352,13 @@ mod tests {
         let flow = (CLIENT.parse().unwrap(), VIP.parse().unwrap());
         let forwarded = |certificates, certificate| {
             let told = Told { address: ClientAddress::Nothing, certificates };
-            String::from_utf8(forwarded(text.as_bytes(), &head, told, Requester { flow, certificate }))
-                .unwrap()
+            String::from_utf8(forwarded(
+                &text.as_bytes()[..head.len],
+                &head,
+                told,
+                Requester { flow, certificate },
+            ))
+            .unwrap()
         };
         let fields: String =
             certificate.fields().map(|(name, value)| format!("{name}: {value}\r\n")).collect();

@@ -1,5 +1,6 @@
 //! HTTP/1.1 over TLS: requests of a client, one after the other, to the server of this node.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use log::debug;
 use switchback_access_log::Ended;
 use switchback_config::{HandOver, Protocol, Redirect, Resume, Scheme};
 use switchback_http::{Head, Progress, Version, parse_head};
-use switchback_routes::location;
+use switchback_routes::{location, rewritten};
 use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
@@ -84,6 +85,8 @@ struct Received<'a> {
     head: &'a Head<'a>,
     /// The head and what has come behind it.
     bytes: &'a [u8],
+    /// The head as its route has changed it.
+    text: &'a [u8],
     /// Its connection has been moved here for it.
     moved_here: bool,
 }
@@ -145,22 +148,32 @@ impl Conversation<'_> {
             Ok(Progress::Partial) => return Err(StreamError::Io(io::ErrorKind::TimedOut.into())),
         };
         service.counters.requests.add(1);
-        let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
+        let (moved_here, is_head) = (moved_for.is_some(), head.method == "HEAD");
         if let Some(proof) = self.shared.issued.answer(head.path()) {
-            return prove(client, entry, &proof, request.is_head()).await;
+            return prove(client, entry, &proof, is_head).await;
         }
         // A connection is moved for a request that has been let in.
-        if !request.moved_here
+        if !moved_here
             && let Err(denied) =
                 self.shared.rates.admit(service, &head, client.client.ip(), Protocol::Http11).await
         {
             let fields = denied.retry_after().map(|seconds| format!("Retry-After: {seconds}\r\n"));
             let why = (denied.status(), fields.as_deref().unwrap_or_default());
-            return refuse_with(client, service, entry, why, request.is_head()).await;
+            return refuse_with(client, service, entry, why, is_head).await;
         }
-        match service.way(&head, client.client.ip(), Protocol::Http11) {
-            Way::Here(here) => self.serve_here(client, entry, &request, here).await,
-            Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
+        let way = service.way(&head, client.client.ip(), Protocol::Http11);
+        let text = match way {
+            Way::Here(_, rewrite) | Way::Elsewhere(_, rewrite) => rewritten(&bytes, &head, rewrite),
+            _ => Ok(Cow::Borrowed(&bytes[head.start..head.len])),
+        };
+        let (way, text) = match text {
+            Ok(text) => (way, text),
+            Err(reject) => (Way::Refused(reject), Cow::Borrowed(&[][..])),
+        };
+        let request = Received { head: &head, bytes: &bytes, text: &text, moved_here };
+        match way {
+            Way::Here(here, _) => self.serve_here(client, entry, &request, here).await,
+            Way::Elsewhere(pool, _) => self.serve_elsewhere(client, entry, &request, pool).await,
             Way::Redirect(redirect) => redirect_to(client, entry, redirect, &head).await,
             Way::Respond(status) => refuse(client, service, entry, status, request.is_head()).await,
             Way::Nowhere => refuse(client, service, entry, 404, request.is_head()).await,
@@ -315,7 +328,7 @@ impl Received<'_> {
     fn asked(&self, client: &TlsStream, service: &Service) -> ServerRequest {
         let flow = (client.client, client.vip);
         let certificate = client.session.facts().client.as_deref();
-        ServerRequest::new(self.bytes, self.head, service, Requester { flow, certificate })
+        ServerRequest::new(self.text, self.head, service, Requester { flow, certificate })
     }
 }
 

@@ -24,6 +24,7 @@ use log::debug;
 use serde::{Deserialize, Serialize};
 use switchback_config::Protocol;
 use switchback_http::{Progress, parse_head};
+use switchback_routes::rewritten;
 use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use zeroize::Zeroize;
@@ -320,11 +321,21 @@ pub(super) async fn answer(
         say(&mut channel, &Reply::Refused).await?;
         return Ok(channel);
     };
+    let here = match service.way(&head, request.client.ip(), Protocol::Http11) {
+        Way::Here(here, rewrite) => {
+            rewritten(&request.head, &head, rewrite).ok().map(|text| (text, service.servers_in(here)))
+        }
+        _ => None,
+    };
+    let Some((text, servers)) = here else {
+        say(&mut channel, &Reply::Refused).await?;
+        return Ok(channel);
+    };
     say(&mut channel, &Reply::Expected).await?;
     service.counters.requests_taken.add(1);
     let _working = shared.loads.work();
     let from = Requester { flow: (request.client, request.vip), certificate: certificate.as_ref() };
-    let asked = ServerRequest::new(&request.head, &head, service, from);
+    let asked = ServerRequest::new(&text, &head, service, from);
     let mut client = Distant {
         channel: Channel::new(channel),
         sealer,
@@ -335,10 +346,6 @@ pub(super) async fn answer(
         outgoing: Vec::new(),
     };
     let mut answer = Answer::default();
-    let servers = match service.way(&head, request.client.ip(), Protocol::Http11) {
-        Way::Here(here) => service.servers_in(here),
-        _ => &service.servers,
-    };
     let outcome = match exchange(&mut client, service, servers, &asked, &mut None, &mut answer).await {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
 use switchback_config::{
-    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, ServerProtocol, Split, TlsLimits,
+    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, Rewrite, ServerProtocol, Split,
+    TlsLimits,
 };
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
@@ -262,10 +263,10 @@ impl Elsewhere {
 /// Where a request goes.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'a> {
-    /// To the server of this node.
-    Here(&'a Here),
-    /// To other nodes: this one is not in the pool.
-    Elsewhere(&'a Elsewhere),
+    /// To the server of this node, with these changes.
+    Here(&'a Here, &'a Rewrite),
+    /// To other nodes, with these changes: this one is not in the pool.
+    Elsewhere(&'a Elsewhere, &'a Rewrite),
     /// Nowhere: the client is redirected.
     Redirect(&'a Redirect),
     /// Nowhere: the client gets this status.
@@ -333,19 +334,23 @@ impl Service {
 
     /// Where a request goes.
     pub(super) fn way(&self, head: &Head<'_>, client: IpAddr, spoken: Protocol) -> Way<'_> {
-        match self
-            .routes
-            .find_over(&Request { head, client }, spoken)
-            .map(|route| route.map(|route| &route.action))
-        {
-            Ok(Some(Action::Redirect(redirect))) => Way::Redirect(redirect),
-            Ok(Some(Action::Pool(pool))) => self.way_to(*pool),
-            Ok(Some(action @ Action::Split(split))) => {
-                self.way_to(self.pool_here(action).unwrap_or_else(|| self.share(split, client)))
+        let route = match self.routes.find_over(&Request { head, client }, spoken) {
+            Ok(Some(route)) => route,
+            Ok(None) => return Way::Nowhere,
+            Err(reject) => return Way::Refused(reject),
+        };
+        let pool = match &route.action {
+            Action::Redirect(redirect) => return Way::Redirect(redirect),
+            Action::Respond(status) => return Way::Respond(*status),
+            Action::Pool(pool) => *pool,
+            action @ Action::Split(split) => {
+                self.pool_here(action).unwrap_or_else(|| self.share(split, client))
             }
-            Ok(Some(Action::Respond(status))) => Way::Respond(*status),
-            Ok(None) => Way::Nowhere,
-            Err(reject) => Way::Refused(reject),
+        };
+        match self.pools.get(pool) {
+            Some(PoolWay::Here(here)) => Way::Here(here, &route.rewrite),
+            Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, &route.rewrite),
+            None => Way::Nowhere,
         }
     }
 
@@ -373,14 +378,6 @@ impl Service {
     /// The first pool of the action that this node is in.
     pub(super) fn pool_here(&self, action: &Action) -> Option<usize> {
         action.pools().find(|pool| matches!(self.pools.get(*pool), Some(PoolWay::Here(_))))
-    }
-
-    fn way_to(&self, pool: usize) -> Way<'_> {
-        match self.pools.get(pool) {
-            Some(PoolWay::Here(here)) => Way::Here(here),
-            Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others),
-            None => Way::Nowhere,
-        }
     }
 
     /// The pool of a split for a client whose connection is at none of them.

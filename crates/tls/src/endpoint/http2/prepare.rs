@@ -1,12 +1,14 @@
 //! A stream's request as its server gets it, and whose server that is.
 
+use std::borrow::Cow;
+
 use http::header::{COOKIE, HOST, HeaderName, TE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use log::debug;
 use switchback_config::{Protocol, Scheme, ServerProtocol};
-use switchback_http::{Progress, Reject, parse_head};
-use switchback_routes::location;
+use switchback_http::{Limits, Progress, Reject, parse_head};
+use switchback_routes::{location, rewritten};
 
 use super::super::head::Requester;
 use super::super::log::Entry;
@@ -84,7 +86,10 @@ pub(super) async fn prepare<'a>(
     }
     let text = as_text(&parts, &path);
     entry.has_head(&text);
-    let (fields, target) = target(&text, service, shared, client).await?;
+    let Routed { fields, target, text } = route(&text, service, shared, client).await?;
+    if let Some(text) = text {
+        take_text(&mut parts, &text, service)?;
+    }
     service.told.remove_from(&mut parts.headers);
     for (name, value) in fields {
         let value = HeaderValue::from_str(&value).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
@@ -126,15 +131,25 @@ fn uri(parts: &Parts, authority: Option<&str>) -> Result<Uri, Instead> {
     uri.build().map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))
 }
 
-/// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other
-/// one, and goes by the same routes. Streams share the numbers of their connection's records, so a request
-/// for another pool, or for a node that has less to do, goes there, and the connection stays.
-async fn target<'a>(
+/// A request whose route has been found.
+struct Routed<'a> {
+    /// Fields that say who the client is.
+    fields: Fields,
+    /// Whose server gets the request.
+    target: Target<'a>,
+    /// The head as the route has changed it; None if it has not.
+    text: Option<Vec<u8>>,
+}
+
+/// Finds the route of a request, when limits allow the request. It is read as strictly as any other one, and goes by the same
+/// routes. Streams share the numbers of their connection's records, so a request for another pool, or for a node that has less
+/// to do, goes there, and the connection stays.
+async fn route<'a>(
     text: &[u8],
     service: &'a Service,
     shared: &Shared,
     client: Requester<'_>,
-) -> Result<(Fields, Target<'a>), Instead> {
+) -> Result<Routed<'a>, Instead> {
     let head = match parse_head(text, &service.limits.http) {
         Ok(Progress::Complete(head)) => head,
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
@@ -144,12 +159,12 @@ async fn target<'a>(
         return Err(Instead::Proof(proof));
     }
     shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
-    let target = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
-        Way::Here(here) => match shared.loads.lighter(service.busy, &here.others).into_iter().next() {
-            Some(peer) => Target::Peer(peer, here.protocol),
-            None => Target::Own(here),
-        },
-        Way::Elsewhere(others) => Target::Pool(others),
+    let (target, rewrite) = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
+        Way::Here(here, rewrite) => {
+            let lighter = shared.loads.lighter(service.busy, &here.others).into_iter().next();
+            (lighter.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), rewrite)
+        }
+        Way::Elsewhere(others, rewrite) => (Target::Pool(others), rewrite),
         Way::Redirect(redirect) => {
             let location = location(redirect, Scheme::Https, &head, client.flow.1);
             return Err(Instead::Redirect(redirect.status, location));
@@ -160,11 +175,32 @@ async fn target<'a>(
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
         Way::Refused(reject) => return Err(refused(reject)),
     };
+    let text = match rewritten(text, &head, rewrite).map_err(refused)? {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(text) => Some(text),
+    };
     if !matches!(target, Target::Own(_)) {
         debug!("service {}: a request of {} is forwarded", service.name, client.flow.0);
         service.counters.forwarded.add(1);
     }
-    Ok((service.told.fields(client, head.host.unwrap_or_default()), target))
+    Ok(Routed { fields: service.told.fields(client, head.host.unwrap_or_default()), target, text })
+}
+
+/// Replaces the request's target and fields by those of a head.
+fn take_text(parts: &mut Parts, text: &[u8], service: &Service) -> Result<(), Instead> {
+    let limits = Limits { head_len: usize::MAX, fields: usize::MAX, ..service.limits.http };
+    let Ok(Progress::Complete(head)) = parse_head(text, &limits) else {
+        return Err(StatusCode::BAD_REQUEST.into());
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in head.headers() {
+        let field = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok());
+        let (name, value) = field.ok_or(Instead::Error(StatusCode::BAD_REQUEST))?;
+        headers.append(name, value);
+    }
+    parts.headers = headers;
+    parts.uri = head.target.raw.parse().map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+    Ok(())
 }
 
 fn refused(reject: Reject) -> Instead {
