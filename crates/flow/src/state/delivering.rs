@@ -86,6 +86,14 @@ impl Delivering {
                 connection.finish_request(world.now());
                 Assembling::new(world.now()).advance(connection, world)
             }
+            // Another switch has had the node release the flow, once the request was answered.
+            Event::Unowned { node, origin, newest, .. }
+                if !world.rank().is_alone
+                    && (node, origin) == (connection.entry.node, connection.entry.origin)
+                    && newest.is_newer(connection.entry.generation) =>
+            {
+                world.seek_owner(Some(self.request), connection).unwrap_or(State::Over)
+            }
             // Another switch may have had the node release the flow, once the request was answered.
             Event::Reply(FromNode::Refused { .. }) if !world.rank().is_alone => {
                 world.seek_owner(Some(self.request), connection).unwrap_or(State::Over)

@@ -66,7 +66,7 @@ const ANY: &[&str] = &[
 ];
 
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
-pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 35] = [
+pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 36] = [
     ("Assembling", "data", READ),
     ("Assembling", "deadline", &["Seeking", "Releasing", "Over"]),
     ("Assembling", "CONFIRMED", READ_ON),
@@ -90,6 +90,7 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 35] = [
     ("Delivering", "CONFIRMED", READ_ON),
     ("Delivering", "REFUSED", CHOOSE),
     ("Delivering", "UNREAD", READ_ON),
+    ("Delivering", "UNOWNED", &["Seeking", "Over"]),
     ("Delivering", "OWNED", READ),
     ("Asking", "deadline", &["Over"]),
     ("Asking", "OWNED", READ_ON),
