@@ -224,6 +224,13 @@ fn wait_for_health(cluster: &Cluster, node: usize, pool: &str, state: &str) -> R
     wait_until("health", PATIENCE, || health(cluster, node, pool), |check| check["state"] == state)
 }
 
+/// Waits until the switch gives a node calls again.
+fn wait_for_switch(cluster: &Cluster, node: usize) -> Result {
+    let state = || Ok(cluster.switch_status()?["nodes"][node]["listeners"][0]["state"].clone());
+    wait_until("the switch's view", PATIENCE, state, |state| state == "up")?;
+    Ok(())
+}
+
 /// Requests of the service `calls` that a node has forwarded.
 fn forwarded(cluster: &Cluster, node: usize) -> Result<u64> {
     let status = cluster.node_status(node)?;
@@ -355,6 +362,7 @@ fn calls_of_grpc() -> Result {
         let host = cluster.lab.node(node);
         cluster.run(host, &["drain", &name(node), "--timeout", "30s"])?.success()?;
         cluster.run(host, &["undrain", &name(node)])?.success()?;
+        wait_for_switch(&cluster, node)?;
     }
     for node in [0, 1] {
         let agent = cluster.agent(node);
@@ -362,7 +370,7 @@ fn calls_of_grpc() -> Result {
         let status = agent.wait_timeout(LEAVES)?.ok_or("the agent does not end")?;
         assert!(status.success(), "the agent ends with {status}");
         cluster.start_node(node)?;
-        wait_for_health(&cluster, node, "go", "up")?;
+        wait_for_switch(&cluster, node)?;
     }
     for calls in loops {
         assert!(calls.end()? > 1);
