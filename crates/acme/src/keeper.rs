@@ -74,6 +74,13 @@ impl Keeper {
             self.again.notify_one();
             return;
         }
+        for domain in certificates.iter().flat_map(|domains| domains.first()) {
+            if issued.describe(domain).is_none() {
+                log::warn!(
+                    "acme: there is no certificate for {domain} yet, clients get one that nobody has signed"
+                );
+            }
+        }
         // What runs ends first.
         self.running = None;
         self.board.keep(if orders { &certificates } else { &[] });
@@ -121,7 +128,10 @@ async fn keep(store: Store, issued: Arc<Issued>) {
 fn save(store: &Store, issued: &Issued) {
     let saved = issued.issues().iter().try_for_each(|issue| match store.certificate(&issue.domain) {
         Ok(Some(known)) if known == *issue => Ok(()),
-        _ => store.save(issue),
+        _ => {
+            log::info!("acme: new connections for {} get a new certificate", issue.domain);
+            store.save(issue)
+        }
     });
     if let Err(error) = saved {
         log::error!("acme: {error}; the certificate is in memory only");

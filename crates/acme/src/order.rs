@@ -22,7 +22,7 @@ const ASK: RetryPolicy = RetryPolicy::new()
     .timeout(Duration::from_secs(120));
 
 /// Shows proofs to the CA.
-pub(crate) trait Stage {
+pub(crate) trait Show {
     /// Returns when every node that can be reached shows these proofs, and no others.
     async fn show(&self, proofs: Vec<Proof>);
 }
@@ -32,7 +32,7 @@ pub(crate) async fn order(
     account: &Account,
     wanted: &Wanted,
     (challenge, profile): (Challenge, Option<&str>),
-    stage: &impl Stage,
+    nodes: &impl Show,
 ) -> Result<Issue, Error> {
     let ordering = async {
         let identifiers: Vec<_> = wanted.domains.iter().cloned().map(Identifier::Dns).collect();
@@ -41,19 +41,19 @@ pub(crate) async fn order(
             new = new.profile(profile);
         }
         let mut order = account.new_order(&new).await?;
-        prove(&mut order, challenge, stage).await?;
+        prove(&mut order, challenge, nodes).await?;
         let key = Zeroizing::new(order.finalize().await?);
         let chain = order.poll_certificate(&ASK).await?;
         let pem = Zeroizing::new(format!("{chain}\n{}", *key));
         Ok(Issue { domain: wanted.domains[0].clone(), directory: wanted.directory.clone(), pem })
     };
     let issue = timeout(ORDER, ordering).await.unwrap_or(Err(Error::TooLong(ORDER)));
-    stage.show(Vec::new()).await;
+    nodes.show(Vec::new()).await;
     issue
 }
 
 /// Proves that the domains lead here.
-async fn prove(order: &mut Order, challenge: Challenge, stage: &impl Stage) -> Result<(), Error> {
+async fn prove(order: &mut Order, challenge: Challenge, nodes: &impl Show) -> Result<(), Error> {
     let kind = match challenge {
         Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
         Challenge::Http01 => ChallengeType::Http01,
@@ -73,7 +73,7 @@ async fn prove(order: &mut Order, challenge: Challenge, stage: &impl Stage) -> R
         proofs.push(Proof { domain, token: asked.token.clone(), key_authorization });
     }
     if !proofs.is_empty() {
-        stage.show(proofs).await;
+        nodes.show(proofs).await;
     }
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {

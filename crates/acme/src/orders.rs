@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::Error;
 use crate::http::Https;
-use crate::order::{Stage, order};
+use crate::order::{Show, order};
 use crate::schedule::{Wanted, chance, pause, renewal, rest};
 use crate::store::Store;
 
@@ -82,7 +82,7 @@ pub(crate) struct Orders {
     pub(crate) again: Arc<Notify>,
 }
 
-impl Stage for Orders {
+impl Show for Orders {
     async fn show(&self, proofs: Vec<Proof>) {
         self.issued.set_proofs(proofs);
         // A node that cannot be reached gets no connections either.

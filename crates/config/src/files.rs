@@ -2,7 +2,9 @@
 
 use crate::error::{Diagnostic, Mistake};
 use crate::raw::{self, Spanned};
-use crate::{CertificateFiles, CertificateSource, ClientCertificates, Cluster, LogTarget, Service};
+use crate::{
+    Acme, CertificateFiles, CertificateSource, ClientCertificates, Cluster, LogTarget, Node, Service,
+};
 
 /// A valid `cluster.toml`.
 #[derive(Clone, Debug)]
@@ -91,10 +93,19 @@ pub(crate) fn look(
             });
         }
     }
+    if let (Some(raw), Some(acme)) = (&raw.acme, &cluster.acme) {
+        found.warnings.extend(authorities(raw, acme, &cluster.nodes[acme.node]));
+    }
     if let (Some(raw), Some(log)) = (&raw.access_log, &cluster.access_log) {
         found.warnings.extend(log_directory(&raw.path, &log.target));
     }
     found
+}
+
+fn authorities(raw: &raw::Acme, acme: &Acme, node: &Node) -> Option<Mistake> {
+    let (place, path) = (raw.ca.as_ref()?, acme.ca.as_ref()?);
+    let what = format!("{}: not on this machine, node {:?} needs it", path.display(), node.name);
+    (!path.is_file()).then(|| Mistake { at: place.span().start, what })
 }
 
 fn log_directory(path: &Spanned<String>, target: &LogTarget) -> Option<Mistake> {

@@ -167,5 +167,10 @@ fn a_ca_that_finds_no_proof() {
     );
     let plain = "[[service]]\nname = \"plain\"\nlisten = [\"192.0.2.77:80\"]\n[[service.route]]\nredirect = { scheme = \"https\" }\n";
     assert_eq!(found("challenge = \"http-01\"", &format!("{}{plain}", service(443))), [""; 0]);
+    let missing = found("ca = \"ca.pem\"", &service(443));
+    assert!(
+        matches!(&missing[..], [one] if one.ends_with("/ca.pem: not on this machine, node \"n1\" needs it")),
+        "{missing:?}"
+    );
     assert_eq!(found("", ""), ["[acme] is not used: no [[service.tls.certificate]] has domains"]);
 }

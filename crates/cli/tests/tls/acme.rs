@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
-use switchback_lab::Process;
+use switchback_lab::{Output, Process};
 
 use crate::authority::{Authority, in_an_hour};
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
@@ -113,26 +113,21 @@ fn wait_for_certificate(cluster: &Cluster, nodes: &[usize], before: Option<u64>)
     Ok(same[0].expect("it is later than none"))
 }
 
-/// Asks for a page over as many connections as there are nodes; the nodes that have answered.
-fn nodes_that_answer(cluster: &Cluster, ca: &Ca, client: &Path) -> Result<Vec<String>> {
+/// Asks for a page, and writes out who has answered.
+fn get(cluster: &Cluster, ca: &Ca, client: &Path, url: &str) -> Result<Output> {
     let vip = cluster.lab.vip4();
+    let [own, other] = [NAME, OTHER].map(|name| format!("{name}:443:{vip}"));
+    let words = ["curl", "-sS", "--max-time", "30", "--cacert", text(&ca.root), "--cert", text(client)];
+    let more = ["--resolve", &own, "--resolve", &other, "-o", "/dev/null", "-w", "%header{x-node}", url];
+    Ok(cluster.client().run_within(TIMEOUT, [&words[..], &more].concat())?)
+}
+
+/// The nodes that answer over as many connections as there are nodes.
+fn nodes_that_answer(cluster: &Cluster, ca: &Ca, client: &Path) -> Result<Vec<String>> {
+    let urls = [NAME, OTHER, NAME].map(|name| format!("https://{name}/small"));
     let mut nodes = Vec::new();
-    for (turn, name) in [NAME, OTHER, NAME].into_iter().enumerate() {
-        let (resolve, url) = (format!("{name}:443:{vip}"), format!("https://{name}/small?{turn}"));
-        let words = [
-            "curl",
-            "-sS",
-            "--max-time",
-            "30",
-            "--cacert",
-            text(&ca.root),
-            "--cert",
-            text(client),
-            "--resolve",
-            &resolve,
-        ];
-        nodes
-            .push(run(cluster, &[&words[..], &["-o", "/dev/null", "-w", "%header{x-node}", &url]].concat())?);
+    for url in urls {
+        nodes.push(get(cluster, ca, client, &url)?.success()?);
     }
     nodes.sort();
     Ok(nodes)
@@ -175,8 +170,13 @@ fn certificates_from_a_ca() -> Result {
     cluster.start_node(1)?;
     cluster.start_node(2)?;
     cluster.start_switch()?;
-    let heard = || Ok(cluster.switch().log().matches("heard for the first time").count());
-    wait_until("the nodes", PATIENCE, heard, |heard| *heard > 0)?;
+    // From then on it gets no connections.
+    cluster.switch().wait_for_log("node0: not heard since the start", PATIENCE)?;
+
+    // Until there is a certificate the service has one that nobody has signed.
+    let unsigned = get(&cluster, &ca, &client, &format!("https://{NAME}/small"))?;
+    assert_eq!(unsigned.status.code(), Some(60), "{}", unsigned.stderr);
+    cluster.agent(1).wait_for_log(&format!("there is no certificate for {NAME} yet"), PATIENCE)?;
     cluster.start_node(0)?;
 
     // It dies in the middle, and goes on with its account.
