@@ -85,6 +85,8 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
     // A connection on which XDP has forwarded requests, and the limit of a route.
     let mut connection = Connection::open(&cluster, greedy)?;
     assert_eq!(connection.get("/small")?.status, 200);
+    let adopted = || Ok(cluster.switch_status()?["nodes"][0]["adopted"].clone());
+    wait_until("the adoption to be known", PATIENCE, adopted, |adopted| adopted == 1)?;
     assert_eq!(connection.get("/small")?.status, 200);
     assert_eq!(cluster.switch_counter("express")?, 1);
     assert_eq!(connection.get("/rare")?.status, 404, "the server has no such document");

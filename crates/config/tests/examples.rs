@@ -29,7 +29,10 @@ certificate = [{ chain = \"shop.pem\", key = \"shop.key\" }]
 sessions = \"forwarding\"";
 
 fn read(text: &str) -> Result<Cluster, Error> {
-    parse(text, Path::new("cluster.toml"), |_| Ok(vec![ClusterKey::from_bytes([7; 32])]))
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples");
+    std::fs::create_dir_all(&directory).expect("the directory of the tests can be written");
+    std::fs::write(directory.join("blocked.txt"), "203.0.113.0/24\n").expect("likewise");
+    parse(text, &directory.join("cluster.toml"), |_| Ok(vec![ClusterKey::from_bytes([7; 32])]))
 }
 
 fn read_client(text: &str) -> Result<Client, Error> {

@@ -273,7 +273,7 @@ mod tests {
             let mut kept = lines(&text.as_bytes()[before.start..before.len]);
             kept.retain(|line| !is_named(line));
             kept.pop();
-            let added = rewrite.add.iter().map(|field| format!("{field}\r\n"));
+            let added = rewrite.add.iter().map(|field| format!("{}: {}\r\n", field.name, field.value));
             kept.extend(added);
             let mut left = lines(&out);
             left.pop();

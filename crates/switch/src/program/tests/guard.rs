@@ -12,6 +12,7 @@ use super::bench::*;
 use super::forward::{ACK, MARK, PLAIN, entry};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST, last};
+use super::many_flows::numbered;
 
 /// An entry of a flow with a node, and the packet of its next request.
 fn requests(flow: &sb_flow) -> (sb_flow_entry, Tcp) {
@@ -238,4 +239,55 @@ fn lists_of_a_hundred_thousand_networks_are_replaced_at_once() {
     }
     bench.configure_guarded(0, "");
     assert_eq!(connect(&bench, &flow), [(SynAnswered, 1)]);
+}
+
+/// Repetitions of a measurement, whose median counts.
+const REPETITIONS: usize = 5;
+/// Packets of a repetition, each of another connection.
+const PACKETS: u32 = 20_000;
+
+/// Median of the means of each repetition.
+fn median(mut means: Vec<Duration>) -> Duration {
+    means.sort_unstable();
+    means[means.len() / 2]
+}
+
+#[test]
+#[ignore = "a measurement, for a quiet machine and an optimized build"]
+fn what_lists_and_rates_cost() {
+    let bench = Bench::new();
+    let networks: Vec<_> = (0..100_000u32)
+        .map(|n| format!("\"{}/28\"", std::net::Ipv4Addr::from_bits((10 << 24) + (n << 4))))
+        .collect();
+    let list = format!("clients = {{ deny = [{}] }}\n", networks.join(", "));
+    let rate = "{ rate = 10000000, burst = 10000000 }";
+    let rates = format!(
+        "limit.client = {{ connections = {rate}, requests = {rate} }}\nlimit.all = {{ connections = {rate}, requests = {rate} }}"
+    );
+    let rows = ["", &list, &rates, &format!("{list}{rates}")];
+    let mut means = vec![[Vec::new(), Vec::new()]; rows.len()];
+    for _ in 0..REPETITIONS {
+        for (row, means) in std::iter::zip(rows, &mut means) {
+            bench.configure_guarded(1, row);
+            let mut times = [Duration::ZERO; 2];
+            for flow in (0..PACKETS).map(numbered) {
+                let (verdict, _, time) = bench.timed(&Offer::USUAL.syn(&flow, ISN).frame());
+                assert_eq!(verdict, Verdict::Tx);
+                times[0] += time;
+                let (entry, packet) = requests(&flow);
+                bench.put(&flow, &entry);
+                let (verdict, _, time) = bench.timed(&packet.frame());
+                assert_eq!(verdict, Verdict::Tx);
+                times[1] += time;
+                bench.lose(&flow);
+            }
+            for (means, time) in std::iter::zip(means, times) {
+                means.push(time / PACKETS);
+            }
+        }
+    }
+    for (what, means) in std::iter::zip(["nothing", "a list", "rates", "both"], means) {
+        let [syn, request] = means.map(median);
+        eprintln!("{what}: SYN {syn:?}, request {request:?}");
+    }
 }
