@@ -88,7 +88,7 @@ impl fmt::Display for RequestRate {
 /// A limit for each client, and one for all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit<T> {
-    /// For each source of [`ServiceLimits::source`].
+    /// For each client, as [`ServiceLimits::prefixes`] tell them apart.
     pub client: Option<T>,
     /// For all clients.
     pub all: Option<T>,
