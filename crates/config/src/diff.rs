@@ -1,8 +1,8 @@
 //! Changes between two clusters in words, for the log of a reload.
 
 use crate::{
-    AccessLog, Acme, Action, Admin, Admitted, ClientMatch, Cluster, Network, RequestRate, Route, Service,
-    Split, Tls, TlsMode,
+    AccessLog, Acme, Action, Admin, ClientMatch, Cluster, Network, RequestRate, Route, Service, Split, Tls,
+    TlsMode,
 };
 
 impl Cluster {
@@ -58,7 +58,7 @@ impl Cluster {
                     TlsMode::Terminate(_) => false.to_string(),
                     TlsMode::Passthrough => true.to_string(),
                 };
-                let clients = |service: &Service| Admitted::in_words(service.admitted.as_ref());
+                let clients = |service: &Service| service.admitted.in_words();
                 all_changed(name, clients(old_service), clients(new_service), lines);
                 let limits = |service: &Service| service.limits.in_words();
                 all_changed(name, limits(old_service), limits(new_service), lines);
@@ -161,26 +161,23 @@ fn networks(old: &[Network], new: &[Network], lines: &mut Vec<String>) {
 
 /// Tells of lists of networks with the same name and other networks.
 fn lists(name: &str, old: &Service, new: &Service, lines: &mut Vec<String>) {
-    let named = |service: &Service| {
-        let conditions =
-            service.routes.iter().flat_map(|route| std::iter::once(&route.conditions).chain(&route.except));
-        let of_routes = conditions.filter_map(|conditions| conditions.clients.clone());
-        let of_routes: Vec<_> = of_routes.map(|clients| (clients.to_string(), clients)).collect();
-        (service.admitted.clone(), of_routes)
-    };
-    let (old_admitted, old_clients) = named(old);
-    let (new_admitted, new_clients) = named(new);
-    let has_same_words =
-        Admitted::in_words(old_admitted.as_ref()) == Admitted::in_words(new_admitted.as_ref());
-    if has_same_words && old_admitted != new_admitted {
+    if old.admitted != new.admitted && old.admitted.in_words() == new.admitted.in_words() {
         lines.push(format!("{name}: clients: other networks in the lists"));
     }
-    for (words, clients) in new_clients {
-        let is_other = |(old_words, old): &&(String, ClientMatch)| *old_words == words && *old != clients;
-        if old_clients.iter().any(|old| is_other(&old)) {
-            lines.push(format!("{name}: clients in {words}: other networks in the list"));
+    let before: Vec<&ClientMatch> = clients_of(old).collect();
+    for clients in clients_of(new) {
+        let is_other = |before: &&ClientMatch| before.texts == clients.texts && *before != clients;
+        if before.iter().any(is_other) {
+            lines.push(format!("{name}: clients in {clients}: other networks in the list"));
         }
     }
+}
+
+/// The clients in conditions of a service's routes.
+fn clients_of(service: &Service) -> impl Iterator<Item = &ClientMatch> {
+    let conditions =
+        service.routes.iter().flat_map(|route| std::iter::once(&route.conditions).chain(&route.except));
+    conditions.filter_map(|conditions| conditions.clients.as_ref())
 }
 
 fn routes(name: &str, old: &[String], new: &[String], lines: &mut Vec<String>) {

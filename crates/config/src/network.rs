@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// The most networks of clients that a cluster can have.
 pub const MAX_NETWORKS: usize = 256;
@@ -43,12 +44,6 @@ impl Network {
     pub(crate) fn of(address: IpAddr) -> Network {
         Network { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
     }
-
-    /// Whether the address is in it. An IPv4-mapped IPv6 address is in no network of IPv4.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && Network::around(address, self.prefix_len).is_some_and(|around| around == *self)
-    }
 }
 
 impl fmt::Display for Network {
@@ -72,9 +67,17 @@ impl<T> Default for Networks<T> {
     }
 }
 
+/// Of a network that occurs twice the last value counts.
+impl<T> FromIterator<(Network, T)> for Networks<T> {
+    fn from_iter<I: IntoIterator<Item = (Network, T)>>(values: I) -> Self {
+        let mut networks = Networks::default();
+        values.into_iter().for_each(|(network, value)| networks.insert(network, value));
+        networks
+    }
+}
+
 impl<T> Networks<T> {
-    /// Sets the value of a network.
-    pub fn insert(&mut self, network: Network, value: T) {
+    fn insert(&mut self, network: Network, value: T) {
         let lens = if network.address.is_ipv4() { &mut self.lens_v4 } else { &mut self.lens_v6 };
         lens.insert(network.prefix_len);
         self.values.insert(network, value);
@@ -115,7 +118,8 @@ impl<T> Networks<T> {
 pub struct ClientMatch {
     /// As in the file: networks, addresses and names of lists.
     pub(crate) texts: Vec<String>,
-    pub(crate) networks: Networks<()>,
+    /// Shared, because lists are long, and each thread has its own routes.
+    pub(crate) networks: Arc<Networks<()>>,
 }
 
 impl ClientMatch {
@@ -136,11 +140,11 @@ impl fmt::Display for ClientMatch {
     }
 }
 
-/// Which clients a service lets in: the longest network that has the client's address decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which clients a service lets in: the longest network that has the client's address decides. By default all are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admitted {
-    /// Whether the clients of a network are let in. Both families have a network of all addresses.
-    pub networks: Networks<bool>,
+    /// Whether the clients of a network are let in. Either there is none, or both families have a network of all addresses.
+    pub networks: Arc<Networks<bool>>,
     /// As in the file.
     pub(crate) allow: Vec<String>,
     pub(crate) deny: Vec<String>,
@@ -148,21 +152,17 @@ pub struct Admitted {
 
 impl Admitted {
     /// Each key with its value. Lists in files are told by their number of networks.
-    pub(crate) fn in_words(admitted: Option<&Admitted>) -> [(&'static str, String); 3] {
-        let words = |texts: fn(&Admitted) -> &Vec<String>| {
-            let texts = admitted.map(texts).filter(|texts| !texts.is_empty());
-            texts.map_or("(none)".to_owned(), |texts| texts.join(", "))
-        };
-        let networks = admitted.map_or(0, |admitted| admitted.networks.len());
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 3] {
+        let words = |texts: &[String]| if texts.is_empty() { "(none)".to_owned() } else { texts.join(", ") };
         [
-            ("clients.allow", words(|admitted| &admitted.allow)),
-            ("clients.deny", words(|admitted| &admitted.deny)),
-            ("clients, networks", networks.to_string()),
+            ("clients.allow", words(&self.allow)),
+            ("clients.deny", words(&self.deny)),
+            ("clients, networks", self.networks.len().to_string()),
         ]
     }
 
     /// Whether a client with this address is let in.
     pub fn admits(&self, address: IpAddr) -> bool {
-        self.networks.at(address).is_some_and(|admits| *admits)
+        self.networks.at(address).is_none_or(|admits| *admits)
     }
 }

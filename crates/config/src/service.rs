@@ -19,8 +19,8 @@ pub struct Service {
     /// hash by anything but the client. With [`TlsMode::Passthrough`] nobody of the cluster can: routes have no conditions
     /// but on hosts, clients and [`Route::alpn`], and lead to pools, without [`Resume`](crate::Resume) or checks by HTTP.
     pub tls: TlsMode,
-    /// The clients that it lets in; None for all.
-    pub admitted: Option<Admitted>,
+    /// The clients that it lets in.
+    pub admitted: Admitted,
     /// Limits of its connections and requests. Of a service with TLS the node that has a connection counts the requests on
     /// it; with [`TlsMode::Passthrough`] there is no limit of requests.
     pub limits: ServiceLimits,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{changed, good, lines, read};
-use switchback_config::{Cluster, Error, Limit, Over, Rate, RequestRate, parse};
+use switchback_config::{Admitted, Cluster, Error, Limit, Over, Rate, RequestRate, parse};
 
 /// The good file with these lines in its service, and these tables before its nodes.
 fn limited(service: &str, tables: &str) -> String {
@@ -48,10 +48,10 @@ fn the_longest_network_decides_who_is_let_in() {
     ];
     for (lines, client, is_admitted) in rows {
         let cluster = good(&limited(lines, ""));
-        let admitted = cluster.services[0].admitted.as_ref().unwrap();
+        let admitted = &cluster.services[0].admitted;
         assert_eq!(admitted.admits(address(client)), is_admitted, "{lines}: {client}");
     }
-    assert_eq!(good(common::GOOD).services[0].admitted, None);
+    assert_eq!(good(common::GOOD).services[0].admitted, Admitted::default());
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn lists_come_from_the_file_and_from_files_of_their_own() {
         let client = address(client);
         assert_eq!(service.routes[1].conditions.take_client(client), in_office, "{client}");
         let is_admitted = in_office || client == address("192.0.2.1");
-        assert_eq!(service.admitted.as_ref().unwrap().admits(client), is_admitted, "{client}");
+        assert_eq!(service.admitted.admits(client), is_admitted, "{client}");
     }
     let words = service.routes[1].in_words();
     assert_eq!(words, "clients in office");

@@ -34,7 +34,7 @@ pub struct Listed {
     /// Index of the trie.
     at: usize,
     /// By service.
-    lists: Vec<Option<Admitted>>,
+    lists: Vec<Admitted>,
     /// All keys in each trie.
     keys: [Vec<sb_client_network>; 2],
 }
@@ -49,7 +49,7 @@ impl Guards<'_> {
         let base = bank * BANK;
         let mut places = Vec::new();
         for (index, service) in cluster.services.iter().enumerate() {
-            let list = if service.admitted.is_some() { listed.at as u16 + 1 } else { 0 };
+            let list = if service.admitted.networks.is_empty() { 0 } else { listed.at as u16 + 1 };
             let guard = sb_guard { list, listed: index as u16, ..guard(service) };
             let is_open = list == 0 && guard.rates == [[sb_rate::default(); 2]; 2];
             let key = ((base + index) as u32).to_ne_bytes();
@@ -62,13 +62,14 @@ impl Guards<'_> {
     }
 
     /// Fills the trie that is not in use, and empties it first.
-    fn write_lists(&self, listed: &mut Listed, lists: Vec<Option<Admitted>>) -> Result<()> {
+    fn write_lists(&self, listed: &mut Listed, lists: Vec<Admitted>) -> Result<()> {
         let at = 1 - listed.at;
         let trie = self.tries[at];
         let mut entries = Vec::new();
         for (index, list) in lists.iter().enumerate() {
-            let networks = list.iter().flat_map(|list| list.networks.iter());
-            entries.extend(networks.map(|(network, admits)| (key(index, network), u32::from(*admits))));
+            entries.extend(
+                list.networks.iter().map(|(network, admits)| (key(index, network), u32::from(*admits))),
+            );
         }
         if entries.len() > SB_LISTED as usize {
             return Err(Error::new(format!(

@@ -135,16 +135,9 @@ pub struct PlanService {
     by_tls_session: bool,
     /// Limits of its requests.
     pub limits: RequestLimits,
-    /// The clients that it lets in; None for all.
-    admitted: Option<Admitted>,
+    /// The clients that it lets in.
+    pub admitted: Admitted,
     routes: Routes,
-}
-
-impl PlanService {
-    /// Whether the service lets the client in.
-    pub fn admits(&self, client: IpAddr) -> bool {
-        self.admitted.as_ref().is_none_or(|admitted| admitted.admits(client))
-    }
 }
 
 /// Of a node in one of its groups: pool, VIP, condition, accept queue.

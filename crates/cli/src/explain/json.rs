@@ -9,7 +9,7 @@ use switchback_switch::explain::{
 };
 
 use super::explained::{Begins, Explained};
-use super::words::{admits, caret, limits, node_of, offered};
+use super::words::{caret, limits, node_of, offered};
 
 /// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
@@ -153,7 +153,7 @@ fn request(cluster: &Cluster, connection: &Connection, number: usize, request: &
         "offset": request.offset,
         "line": request.line.escape_ascii().to_string(),
         "service": service.name,
-        "client_admitted": admits(service, connection.flow().client().ip()),
+        "client_admitted": service.admitted.admits(connection.flow().client().ip()),
         "limits": limits(service, &request.routes),
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),

@@ -46,7 +46,7 @@ impl Lines {
         client: IpAddr,
         limits: impl IntoIterator<Item = String>,
     ) {
-        if !admits(service, client) {
+        if !service.admitted.admits(client) {
             let what = "its connections are not answered, and requests on open ones get 403";
             self.add("client", format!("{client} is not let in: {what}"));
         }
@@ -60,11 +60,6 @@ impl Lines {
         self.add("at byte", refusal.place.offset);
         self.add_place(&refusal.place);
     }
-}
-
-/// Whether the service lets the client in.
-pub fn admits(service: &Service, client: IpAddr) -> bool {
-    service.admitted.as_ref().is_none_or(|admitted| admitted.admits(client))
 }
 
 /// The limits of a request that the last of these routes takes.

@@ -1,9 +1,11 @@
 //! Conditions of routes, and of what they do not take.
 
+use std::sync::Arc;
+
 use super::networks::Lists;
 use crate::mistakes::{Mistakes, Text};
 use crate::raw::{OneOrMany, Spanned};
-use crate::{ClientMatch, Conditions, FieldMatch, Networks, PathMatch, Pattern, ValueMatch, raw, syntax};
+use crate::{ClientMatch, Conditions, FieldMatch, PathMatch, Pattern, ValueMatch, raw, syntax};
 
 /// Conditions in the file, whose keys a route has beside others.
 pub(super) struct Texts<'a> {
@@ -45,11 +47,8 @@ impl Mistakes {
             query: self.fields(texts.query.as_ref(), syntax::parameter_name, |value| Ok(value.to_owned())),
             clients: texts.client.as_ref().map(|clients| {
                 let (texts, networks) = self.clients_in(clients, "leave the line out to allow any", lists);
-                let networks = networks.into_iter().fold(Networks::default(), |mut all, network| {
-                    all.insert(network, ());
-                    all
-                });
-                ClientMatch { texts, networks }
+                let networks = networks.into_iter().map(|network| (network, ())).collect();
+                ClientMatch { texts, networks: Arc::new(networks) }
             }),
         }
     }

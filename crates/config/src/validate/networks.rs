@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::mistakes::Mistakes;
 use crate::raw::{Spanned, Texts};
-use crate::{Admitted, Network, Networks, raw, syntax};
+use crate::{Admitted, Network, raw, syntax};
 
 /// The most networks of a list.
 const MAX_LISTED: usize = 1_000_000;
@@ -98,12 +99,10 @@ impl Mistakes {
         };
         let (allow, allowed) = read(&file.allow, "leave the line out to let all clients in");
         let (deny, denied) = read(&file.deny, "leave the line out to deny none");
-        let mut networks = Networks::default();
-        for all in [Network::ALL_V4, Network::ALL_V6] {
-            networks.insert(all, file.allow.is_none());
-        }
-        allowed.into_iter().for_each(|network| networks.insert(network, true));
-        denied.into_iter().for_each(|network| networks.insert(network, false));
+        let all = [Network::ALL_V4, Network::ALL_V6].map(|network| (network, file.allow.is_none()));
+        let allowed = allowed.into_iter().map(|network| (network, true));
+        let denied = denied.into_iter().map(|network| (network, false));
+        let networks = Arc::new(all.into_iter().chain(allowed).chain(denied).collect());
         Admitted { networks, allow, deny }
     }
 }

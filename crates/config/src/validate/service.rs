@@ -34,7 +34,8 @@ impl Mistakes {
         let name = service.name.get_ref();
         let listen = self.listen(service, listening);
         let tls = service.tls.as_ref().map_or(TlsMode::Off, |tls| self.tls(tls, &service.name));
-        let admitted = service.clients.as_ref().map(|clients| self.admitted(clients, named.lists));
+        let admitted =
+            service.clients.as_ref().map(|clients| self.admitted(clients, named.lists)).unwrap_or_default();
         let limits = self.service_limits(service.limit.as_ref(), &tls);
         let mut valid = Service { name: name.clone(), listen, tls, admitted, limits, routes: Vec::new() };
 

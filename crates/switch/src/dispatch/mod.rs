@@ -735,7 +735,7 @@ impl Dispatcher {
         let is_head = head.method == "HEAD";
         let answer = |reply| Verdict::Answer { reply, head: is_head };
         let Some(service) = service else { return answer(Reply::Status(404)) };
-        if !self.plan.services[service].admits(client) {
+        if !self.plan.services[service].admitted.admits(client) {
             return answer(Reply::Status(403));
         }
         let route = match self.plan.route(service, &head, client) {
@@ -835,7 +835,7 @@ impl Dispatcher {
             }
             Err(reject) => return answer(Reply::Alert(reject)),
         };
-        if !self.plan.services[service].admits(flow.client().ip()) {
+        if !self.plan.services[service].admitted.admits(flow.client().ip()) {
             return answer(Reply::Alert(switchback_hello::Reject::Denied));
         }
         let unrecognized = answer(Reply::Alert(switchback_hello::Reject::Unrecognized));

@@ -63,7 +63,7 @@ impl Rates {
         client: IpAddr,
         spoken: Protocol,
     ) -> Result<(), Denied> {
-        if service.admitted.as_ref().is_some_and(|admitted| !admitted.admits(client)) {
+        if !service.admitted.admits(client) {
             return Err(Denied::Client);
         }
         if service.rates.is_empty() {

@@ -82,8 +82,8 @@ pub struct ServiceConfig {
     pub limits: RequestLimits,
     /// How often clients may ask.
     pub rates: switchback_rates::RequestLimits,
-    /// The clients that are let in; None for all.
-    pub admitted: Option<Admitted>,
+    /// The clients that are let in.
+    pub admitted: Admitted,
     /// Bytes of a response behind which another node can go on with it, where the pool says so.
     pub resume_after: u64,
 }
@@ -181,7 +181,7 @@ pub(crate) struct Service {
     pub(super) told: Told,
     pub(super) limits: RequestLimits,
     pub(super) rates: switchback_rates::RequestLimits,
-    pub(super) admitted: Option<Admitted>,
+    pub(super) admitted: Admitted,
     pub(super) counters: Arc<Counters>,
 }
 
