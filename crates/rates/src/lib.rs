@@ -9,4 +9,4 @@ mod limits;
 mod table;
 
 pub use limits::{Bucket, OF_REQUESTS, RequestLimits, Wish};
-pub use table::{Table, Taken};
+pub use table::{Table, Taken, retry_after};

@@ -16,6 +16,11 @@ pub enum Taken {
     Over(Duration),
 }
 
+/// Value of `Retry-After` for a request that could have its tokens after this time: whole seconds, rounded up.
+pub fn retry_after(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
 /// Buckets, by the time at which each will be full. Of more than `capacity` those are forgotten that have not been used for
 /// longest, which makes them full.
 #[derive(Debug)]

@@ -44,7 +44,7 @@ use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
 use switchback_flow::verdict::{Judged, Missing, Verdict};
 use switchback_flow::{World, mark};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
-use switchback_rates::{Taken, Wish};
+use switchback_rates::{Taken, Wish, retry_after};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
@@ -743,13 +743,10 @@ impl Dispatcher {
             Ok(route) => route,
         };
         let wishes = self.plan.services[service].limits.wishes(client, route);
-        let not_before = match if wishes.is_empty() { Taken::Now } else { (at.take)(&wishes) } {
+        let not_before = match (at.take)(&wishes) {
             Taken::Now => None,
             Taken::After(wait) => Some(at.now + wait),
-            Taken::Over(wait) => {
-                let retry_after = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                return answer(Reply::TooMany { retry_after });
-            }
+            Taken::Over(wait) => return answer(Reply::TooMany { retry_after: retry_after(wait) }),
         };
         let Some(choice) = route.map(|route| self.plan.choice(service, route)) else {
             return answer(Reply::Status(404));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use switchback_config::Protocol;
 use switchback_http::Head;
-use switchback_rates::{Table, Taken};
+use switchback_rates::{Table, Taken, retry_after};
 use switchback_routes::Request;
 use tokio::time::sleep;
 
@@ -77,9 +77,7 @@ impl Rates {
         match taken {
             Taken::Now => {}
             Taken::After(wait) => sleep(wait).await,
-            Taken::Over(wait) => {
-                return Err(Denied::TooMany(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
-            }
+            Taken::Over(wait) => return Err(Denied::TooMany(retry_after(wait))),
         }
         Ok(())
     }
