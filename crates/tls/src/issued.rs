@@ -151,7 +151,9 @@ impl Issued {
 
     /// Adds a certificate, unless there is a later one for the same domains, or the node does not need it; true if it was added.
     pub fn learn(&self, issue: Issue) -> Result<bool, IssueError> {
-        if !self.wanted.load().contains(&issue.domain) {
+        // Nodes tell each other again and again; what is known need not be read.
+        let is_known = self.certificates.load().get(&issue.domain).is_some_and(|known| known.issue == issue);
+        if is_known || !self.wanted.load().contains(&issue.domain) {
             return Ok(false);
         }
         let certificate = Arc::new(Certificate::new(issue)?);
