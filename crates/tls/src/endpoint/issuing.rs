@@ -8,9 +8,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::messages::{ANSWER, Opening, hear, say};
+use super::messages::{ANSWER, Opening};
 use super::peers::Peers;
-use super::sharing::Sharing;
+use super::sharing::{Sharing, ask};
 use crate::Issued;
 
 /// Tells the other nodes at once what the one that orders has.
@@ -43,9 +43,6 @@ impl Teller {
 }
 
 pub(super) async fn exchange(node: SocketAddr, peers: &Peers, issued: &Issued) -> io::Result<()> {
-    let mut channel = peers.take(node).await?;
-    say(&mut channel, &Opening::Issued(issued.tell())).await?;
-    issued.hear(hear(&mut channel).await?);
-    peers.put_back(node, channel);
+    issued.hear(ask(node, peers, Opening::Issued(issued.tell())).await?);
     Ok(())
 }

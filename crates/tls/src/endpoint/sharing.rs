@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -73,11 +74,21 @@ pub(super) async fn share<F: Future<Output = io::Result<()>> + Send + 'static>(
     }
 }
 
+/// The answer of a node to what it is told.
+pub(super) async fn ask<T: for<'de> Deserialize<'de>>(
+    node: SocketAddr,
+    peers: &Peers,
+    told: Opening,
+) -> io::Result<T> {
+    let mut channel = peers.take(node).await?;
+    say(&mut channel, &told).await?;
+    let answer = hear(&mut channel).await?;
+    peers.put_back(node, channel);
+    Ok(answer)
+}
+
 /// Exchanges the keys of tickets.
 pub(super) async fn exchange_keys(node: SocketAddr, peers: &Peers, keys: &TicketKeys) -> io::Result<()> {
-    let mut channel = peers.take(node).await?;
-    say(&mut channel, &Opening::TicketKeys(keys.tell(Instant::now()))).await?;
-    keys.learn(hear(&mut channel).await?, Instant::now());
-    peers.put_back(node, channel);
+    keys.learn(ask(node, peers, Opening::TicketKeys(keys.tell(Instant::now()))).await?, Instant::now());
     Ok(())
 }
