@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::Reason;
 use http::header::{CONNECTION, EXPECT, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
 
-use super::call::{CallError, ResponseBody, call};
+use super::call::{CallError, ResponseBody, call, uri_at};
 use super::frames::{Source, Taken};
 use super::multiplexed::Multiplexed;
 
@@ -95,13 +95,7 @@ async fn answer(server: Arc<Multiplexed>, request: Request<Incoming>) -> Result<
     let host = parts.headers.remove(HOST);
     let authority = parts.uri.authority().map(|authority| authority.as_str().to_owned());
     let authority = authority.or_else(|| host.and_then(|host| Some(host.to_str().ok()?.to_owned())));
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let uri = match &authority {
-        Some(authority) => Uri::builder().scheme("http").authority(authority.as_str()).path_and_query(path),
-        // A request of HTTP/1.0 may have no host.
-        None => Uri::builder().path_and_query(path),
-    };
-    parts.uri = uri.build().map_err(|_| Unanswered)?;
+    parts.uri = uri_at(authority.as_deref(), &parts).map_err(|_| Unanswered)?;
     parts.version = if authority.is_some() { Version::HTTP_2 } else { Version::HTTP_11 };
     remove_hop_by_hop(&mut parts.headers);
     let (cancel, cancelled) = oneshot::channel();

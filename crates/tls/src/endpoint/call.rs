@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::Reason;
 use http::response::Parts;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Uri, request};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::oneshot;
 
@@ -141,6 +141,16 @@ where
         (body, cancelled) = (upload.body, still);
     }
     Err(CallError::Unprocessed)
+}
+
+/// The URI of a request at this authority; its path only if it has none, as in HTTP/1.0.
+pub(super) fn uri_at(authority: Option<&str>, parts: &request::Parts) -> Result<Uri, http::Error> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let uri = match authority {
+        Some(authority) => Uri::builder().scheme("http").authority(authority),
+        None => Uri::builder(),
+    };
+    uri.path_and_query(path).build()
 }
 
 /// Room for a stream at one of these servers, beginning with the one at `first`.

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use http::header::{COOKIE, HOST, HeaderName, TE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use log::debug;
 use switchback_config::{Protocol, Scheme, ServerProtocol};
 use switchback_http::{Limits, Progress, Reject, parse_head};
 use switchback_routes::{location, rewritten};
 
+use super::super::call::uri_at;
 use super::super::head::Requester;
 use super::super::log::Entry;
 use super::super::peers::Peer;
@@ -50,6 +51,12 @@ pub(super) enum Instead {
 impl From<StatusCode> for Instead {
     fn from(status: StatusCode) -> Self {
         Instead::Error(status)
+    }
+}
+
+impl From<http::Error> for Instead {
+    fn from(_: http::Error) -> Self {
+        Instead::Error(StatusCode::BAD_REQUEST)
     }
 }
 
@@ -102,7 +109,7 @@ pub(super) async fn prepare<'a>(
 /// The request for a server that speaks HTTP/1.1.
 pub(super) fn for_http1(mut parts: Parts) -> Result<Request<()>, Instead> {
     // The connector goes to one place whatever the authority is, but connections are kept by it.
-    parts.uri = uri(&parts, Some("server"))?;
+    parts.uri = uri_at(Some("server"), &parts)?;
     parts.version = Version::HTTP_11;
     join_cookies(&mut parts.headers);
     Ok(Request::from_parts(parts, ()))
@@ -113,22 +120,12 @@ pub(super) fn for_http1(mut parts: Parts) -> Result<Request<()>, Instead> {
 pub(super) fn for_http2(mut parts: Parts) -> Result<Request<()>, Instead> {
     let host = parts.headers.remove(HOST);
     let host = host.as_ref().and_then(|host| host.to_str().ok());
-    parts.uri = uri(&parts, host)?;
+    parts.uri = uri_at(host, &parts)?;
     parts.version = if host.is_some() { Version::HTTP_2 } else { Version::HTTP_11 };
     if parts.headers.get(TE).is_some_and(|te| te != "trailers") {
         parts.headers.remove(TE);
     }
     Ok(Request::from_parts(parts, ()))
-}
-
-/// The URI of the request at this authority; without one its path.
-fn uri(parts: &Parts, authority: Option<&str>) -> Result<Uri, Instead> {
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let uri = match authority {
-        Some(authority) => Uri::builder().scheme("http").authority(authority).path_and_query(path),
-        None => Uri::builder().path_and_query(path),
-    };
-    uri.build().map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))
 }
 
 /// A request whose route has been found.
