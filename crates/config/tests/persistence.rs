@@ -1,5 +1,6 @@
 //! `[pool.persistence]`: what its keys mean, what is wrong with them, and how a change of them is told.
 
+#[allow(dead_code)] // Another test uses the rest.
 mod common;
 
 use std::time::Duration;

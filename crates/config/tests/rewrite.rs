@@ -3,27 +3,10 @@
 #[allow(dead_code)] // Another test uses all of it.
 mod common;
 
-use common::{GOOD, changed, good, lines, read};
+use common::{GOOD, SECRET, changed, good, lines, read};
 use switchback_config::{NewField, PathChange, Rewrite};
 
-/// A service with TLS and one route. The route begins in the 44th line.
-const SECRET: &str = r#"
-[[service]]
-name = "secret"
-listen = ["192.0.2.100:443"]
-
-[service.tls]
-server = "127.0.0.1:8080"
-
-[[service.tls.certificate]]
-chain = "secret.pem"
-key = "secret.key"
-
-[[service.route]]
-pool = "web"
-"#;
-
-/// The good file and [`SECRET`] with these lines in its route.
+/// The good file and [`SECRET`] with these lines in its route, which begins in the 44th line.
 fn secret(route: &str) -> String {
     format!("{GOOD}{SECRET}{route}")
 }

@@ -1,6 +1,7 @@
 //! `[[switch]]`, and what a machine that is switch and node at once keeps for its own node: what the keys
 //! mean, what is wrong with them, and how a change of them is told.
 
+#[allow(dead_code)] // Another test uses the rest.
 mod common;
 
 use std::net::SocketAddr;

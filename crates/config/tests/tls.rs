@@ -5,29 +5,12 @@ mod common;
 
 use std::path::Path;
 
-use common::{GOOD, changed, good, lines, read};
+use common::{GOOD, SECRET, changed, good, lines, read};
 use switchback_config::{
     Acme, Action, CertificateFiles, CertificateSource, Challenge, ClientAddress, ClientAuth,
     ClientCertificates, Cluster, HandOver, Model, Protocol, Redirect, Scheme, Server, Service, TicketScope,
     Tls, TlsMode, TlsVersion, parse,
 };
-
-/// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
-const SECRET: &str = r#"
-[[service]]
-name = "secret"
-listen = ["192.0.2.100:443"]
-
-[service.tls]
-server = "127.0.0.1:8080"
-
-[[service.tls.certificate]]
-chain = "secret.pem"
-key = "secret.key"
-
-[[service.route]]
-pool = "web"
-"#;
 
 /// A line of [`SECRET`] in `[service.tls]`.
 const SERVER: &str = "server = \"127.0.0.1:8080\"";

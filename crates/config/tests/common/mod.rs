@@ -38,6 +38,23 @@ path = "/"
 pool = "web"
 "#;
 
+/// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
+pub const SECRET: &str = r#"
+[[service]]
+name = "secret"
+listen = ["192.0.2.100:443"]
+
+[service.tls]
+server = "127.0.0.1:8080"
+
+[[service.tls.certificate]]
+chain = "secret.pem"
+key = "secret.key"
+
+[[service.route]]
+pool = "web"
+"#;
+
 /// The cluster in `text`, with a key.
 pub fn read(text: &str) -> Result<Cluster, Error> {
     parse(text, Path::new("etc/cluster.toml"), |_| Ok(vec![ClusterKey::from_bytes([7; 32])]))
