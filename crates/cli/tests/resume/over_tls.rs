@@ -93,7 +93,7 @@ fn downloads_over_tls_go_on_when_their_server_dies() -> Result {
 fn downloads_over_tls_go_on_when_their_agent_dies() -> Result {
     let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
     let downloads = Downloads::over_tls(&cluster.lab, scale(), &[])?;
-    outlive_first(&downloads, || Ok(cluster.agent(0).signal(Signal::SIGKILL)?))
+    outlive_first(&downloads, || Ok(cluster.agent(0).kill().map(drop)?))
 }
 
 /// It may be back before the switch takes the node for dead. Then the kernel sends what it has been given, and a response
@@ -105,7 +105,7 @@ fn downloads_over_tls_go_on_when_their_agent_is_started_again() -> Result {
     let (mut had, mut again) = (0, None);
     let anew = downloads.beside(|| {
         had = of_resume(&cluster.lab, 0, "under_way")?;
-        cluster.agent(0).signal(Signal::SIGKILL)?;
+        cluster.agent(0).kill()?;
         again = Some(cluster.spawn_node(0)?);
         Ok(())
     })?;
