@@ -96,6 +96,11 @@ impl Connection {
         self.talk.is_answered()
     }
 
+    /// Whether nothing is under way, and the next request needs another connection.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_idle() && self.talk.is_last()
+    }
+
     /// How long the client has waited for the next byte.
     pub(super) fn waited(&self, now: Instant) -> Duration {
         self.waits.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
@@ -150,7 +155,7 @@ impl Connection {
         answered: &mut Vec<(u64, Duration)>,
     ) -> Result<(), How> {
         self.write()?;
-        while self.allowance > 0 {
+        while self.allowance > 0 && !self.is_over() {
             let most = buffer.len().min(self.allowance);
             let Some(len) = self.read(&mut buffer[..most])? else { break };
             self.incoming.extend_from_slice(&buffer[..len]);

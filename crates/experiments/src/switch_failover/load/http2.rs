@@ -15,6 +15,8 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
+/// The code of GOAWAY when all is well (section 7).
+const NO_ERROR: [u8; 4] = [0; 4];
 /// Flags of frames.
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -36,11 +38,21 @@ pub(super) struct Http2 {
     stream: u32,
     asked: Option<u64>,
     body: Vec<u8>,
+    /// Whether the server takes no further streams.
+    is_last: bool,
 }
 
 impl Http2 {
     pub(super) fn new(host: String) -> Http2 {
-        Http2 { host, stream: 0, asked: None, body: Vec::new() }
+        Http2 { host, stream: 0, asked: None, body: Vec::new(), is_last: false }
+    }
+
+    /// Takes the payload of GOAWAY (section 6.8); an error if the server does not answer the current request.
+    fn leave(&mut self, payload: &[u8]) -> Result<(), Bad> {
+        let (last, rest) = payload.split_first_chunk().ok_or(Bad::Bytes)?;
+        let is_served = self.asked.is_none() || u32::from_be_bytes(*last) & 0x7fff_ffff >= self.stream;
+        self.is_last = true;
+        if rest.starts_with(&NO_ERROR) && is_served { Ok(()) } else { Err(Bad::Closed) }
     }
 }
 
@@ -106,7 +118,7 @@ impl Talk for Http2 {
             match kind {
                 SETTINGS if flags & ACK == 0 => append_frame(out, SETTINGS, ACK, 0, &[]),
                 PING if flags & ACK == 0 => append_frame(out, PING, ACK, 0, payload),
-                GOAWAY => return Err(Bad::Closed),
+                GOAWAY => self.leave(payload)?,
                 RST_STREAM if is_current => return Err(Bad::Closed),
                 HEADERS if is_current => {
                     let block = content(flags, payload).ok_or(Bad::Bytes)?;
@@ -135,6 +147,10 @@ impl Talk for Http2 {
 
     fn is_answered(&self) -> bool {
         self.asked.is_none()
+    }
+
+    fn is_last(&self) -> bool {
+        self.is_last
     }
 }
 
@@ -176,5 +192,20 @@ mod tests {
         assert_eq!(heard(DATA, END_STREAM, short_body(19).as_bytes()), Err(Bad::Bytes));
         assert_eq!(heard(RST_STREAM, 0, &[0; 4]), Err(Bad::Closed));
         assert_eq!(heard(GOAWAY, 0, &[0; 8]), Err(Bad::Closed));
+        assert_eq!(heard(GOAWAY, 0, &[0, 0, 0, 1, 0, 0, 0, 2]), Err(Bad::Closed));
+    }
+
+    #[test]
+    fn a_server_that_leaves_still_answers() {
+        let mut talk = Http2::new("a".to_owned());
+        talk.ask(&mut Numbers::of_client(0, 1), &mut Vec::new());
+        let (mut out, mut answered, mut incoming) = (Vec::new(), Vec::new(), Vec::new());
+        append_frame(&mut incoming, GOAWAY, 0, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+        append_frame(&mut incoming, GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+        append_frame(&mut incoming, HEADERS, END_HEADERS, 1, &[STATUS_200]);
+        append_frame(&mut incoming, DATA, END_STREAM, 1, short_body(12).as_bytes());
+        assert_eq!(talk.hear(&mut incoming, &mut out, &mut answered), Ok(()));
+        assert!(talk.is_last() && talk.is_answered());
+        assert_eq!(answered, [12]);
     }
 }

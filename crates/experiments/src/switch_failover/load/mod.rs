@@ -361,12 +361,14 @@ impl<'a> Load<'a> {
         }
         let is_idle = connection.is_idle();
         let is_well = is_idle || slot.kind.is_transfer() && connection.has_moved;
+        let (is_over, interest) = (connection.is_over(), connection.interest());
         if self.is_ending && is_well {
             slot.connection = None;
             return Ok(());
         }
-        let interest = connection.interest();
-        if slot.interest != interest {
+        if is_over {
+            slot.connection = None;
+        } else if slot.interest != interest {
             slot.interest = interest;
             self.epoll.modify(connection.stream(), &mut EpollEvent::new(interest, index as u64))?;
         }

@@ -42,6 +42,11 @@ pub(super) trait Talk {
     /// Whether all requests are answered.
     fn is_answered(&self) -> bool;
 
+    /// Whether the server wants the next request on another connection.
+    fn is_last(&self) -> bool {
+        false
+    }
+
     /// Appends at most this many bytes of the current request's body.
     fn go_on(&mut self, _most: usize, _out: &mut Vec<u8>) {}
 
