@@ -273,6 +273,28 @@ fn rewritten_cookies_follow_from_a_draining_node() -> Result {
     sessions_follow(Mode::Rewrite, drain, undrain)
 }
 
+/// nginx reads what does not fit into its first kilobyte only if FIONREAD tells of it.
+#[test]
+fn long_requests_get_cookies_inserted() -> Result {
+    let cluster = Cluster::start_with(Mode::Insert.plan(NGINX))?;
+    let upload = cluster.client().directory().join("upload");
+    fs::write(&upload, vec![b'x'; 1 << 20])?;
+    // Of a node that is none, so that the socket waits for its cookie when the server reads.
+    let words = ["curl", "--silent", "--max-time", "10", "--cookie", "SB-web=AAAAAAAAAAAAAA"];
+    let asked = ["--output", "/dev/null", "--write-out", "%{http_code} %header{set-cookie}"];
+    let url = cluster.url4("/a");
+    let asks = |more: &[&str]| -> Result {
+        let said = cluster.client().run([&words[..], &asked, more, &[&url]].concat())?.stdout;
+        assert!(said.starts_with("200 ") && said.contains("SB-web="), "{more:?}: {said}");
+        Ok(())
+    };
+    for len in [500, 1000, 1200, 3000, 6000] {
+        asks(&["--header", &format!("X-Long: {}", "x".repeat(len))])?;
+    }
+    asks(&["--data-binary", &format!("@{}", text(&upload))])?;
+    cluster.down()
+}
+
 #[test]
 fn inserted_cookies_follow_from_a_draining_node() -> Result {
     sessions_follow(Mode::Insert, drain, undrain)

@@ -9,6 +9,12 @@
  * once, and a flow on which everything written before has been sent and followed to the end of a response,
  * which is so unless the client pipelines. Otherwise the response has no cookie, and the next request tries
  * again.
+ *
+ * Kernels with commit 929e30f93125 ("bpf, sockmap: Fix FIONREAD for sockmap") tell the server that nothing is
+ * left to read on a socket of a map without a verdict program, whatever TCP has received (tcp_bpf_ioctl()). A
+ * server that goes by FIONREAD, as nginx does, would wait for the rest of its request for ever. There the map
+ * has a verdict program too, through which all goes that the server reads, and sockets stay in the map: what
+ * the server has not read when its socket leaves is lost (sk_psock_drop()).
  */
 #ifndef NODE_INSERT_H
 #define NODE_INSERT_H
@@ -40,6 +46,9 @@
 
 /* Bytes in which the first line of a response has to end. */
 #define FIRST_LINE_MAX 128
+
+/* Whether sockets stay in the map, which has a verdict program then. */
+const volatile bool sockets_stay = false;
 
 /* Whether the pool inserts cookies, and no cookie of the request names this node. */
 static __always_inline int needs_cookie(const struct handoff *h, const struct sb_persistence *p)
@@ -88,7 +97,8 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         }
         if (flow->hooked != SB_HOOK_DONE)
                 return;
-        sb_flow_delete(&sockets, key);
+        if (!sockets_stay)
+                sb_flow_delete(&sockets, key);
         flow->hooked = SB_HOOK_NONE;
 }
 
@@ -173,6 +183,12 @@ __noinline int insert_line(struct sk_msg_md *msg, const struct sb_persistence *p
                 data[i] = p->line[i];
         }
         count(SB_NODE_COOKIE_INSERTED);
+        return SK_PASS;
+}
+
+SEC("sk_skb/verdict")
+int switchback_receive(struct __sk_buff *skb)
+{
         return SK_PASS;
 }
 

@@ -50,14 +50,20 @@ impl<'obj> Programs<'obj> {
         pins: &PinDir,
         settings: &sb_node_settings,
         plan: &Plan,
+        hides_unread: bool,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
-        let [owned, counters, closed, masquerades, away] =
-            ["owned", "counters", "closed", "masquerades", "away"].map(|name| pins.path(name));
+        let [owned, counters, closed, masquerades, away, sockets] =
+            ["owned", "counters", "closed", "masquerades", "away", "sockets"].map(|name| pins.path(name));
         // The flow map of a killed agent keeps its size.
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
         set_flows(&mut open, flows)?;
+        if hides_unread {
+            constants(&mut open).sockets_stay = true;
+            open.maps.sockets.set_max_entries(flows).doing(|| "set the size of the map sockets")?;
+            reuse(&mut open.maps.sockets, &sockets)?;
+        }
         open.progs.switchback_plain_tcp.set_autoload(plan.plain_tcp);
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
@@ -73,13 +79,16 @@ impl<'obj> Programs<'obj> {
         }
         programs.set_sessions(&plan.sessions)?;
         programs.set_servers(plan)?;
-        programs.attach_insert()?;
+        programs.attach_insert(hides_unread)?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
         pin(&mut maps.counters, &counters)?;
         pin(&mut maps.closed, &closed)?;
         pin(&mut maps.masquerades, &masquerades)?;
         pin(&mut maps.away, &away)?;
+        if hides_unread {
+            pin(&mut maps.sockets, &sockets)?;
+        }
         replace_pin(&mut maps.settings, &pins.path("settings"))?;
         replace_pin(&mut maps.vip_addresses, &pins.path("vip_addresses"))?;
         Ok(programs)
@@ -219,10 +228,15 @@ impl<'obj> Programs<'obj> {
     }
 
     /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.
-    fn attach_insert(&self) -> Result<()> {
+    fn attach_insert(&self, hides_unread: bool) -> Result<()> {
         let map = self.skeleton.maps.sockets.as_fd().as_raw_fd();
-        let attached = self.skeleton.progs.switchback_insert.attach_sockmap(map);
-        attached.map(drop).doing(|| "attach the program switchback_insert to the map sockets")
+        let programs = &self.skeleton.progs;
+        let receive = hides_unread.then_some(&programs.switchback_receive);
+        for program in receive.into_iter().chain([&programs.switchback_insert]) {
+            let attached = program.attach_sockmap(map);
+            attached.doing(|| format!("attach the program {:?} to the map sockets", program.name()))?;
+        }
+        Ok(())
     }
 
     /// Replaces the cookie settings of the pools.
@@ -433,12 +447,16 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
     // Not every kernel has what it is for.
     open.progs.switchback_plain_tcp.set_autoload(false);
-    let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
+    let constants = constants(&mut open);
     let tables = [framing::responses(), framing::requests()].map(framing::Table::cells);
     for (place, cells) in constants.framing_cells.chunks_exact_mut(tables[0].len()).zip(tables) {
         place.copy_from_slice(cells);
     }
     Ok(open)
+}
+
+fn constants<'a>(open: &'a mut OpenNodeSkel<'_>) -> &'a mut skeleton::types::rodata {
+    open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata")
 }
 
 /// Sets the sizes of the maps for so many flows.

@@ -24,6 +24,7 @@ pub mod pins;
 pub mod privileges;
 pub mod programs;
 mod signals;
+mod sockmap;
 
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};
