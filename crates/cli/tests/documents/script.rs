@@ -149,6 +149,8 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 41] = [
     ("docs/simulator.md", "switchback sim tls", (SIM, "\"tls\", \"--requests\"")),
     ("docs/simulator.md", "switchback sim split", (SIM, "\"split\", \"--most\"")),
 ];
+/// The page whose commands are all run by `tests/cookbook.rs`.
+const COOKBOOK: &str = "docs/cookbook.md";
 /// The section that lists the commands with a mark.
 const LIMITS: &str = "## Commands that no test runs\n";
 
@@ -182,7 +184,7 @@ impl Script {
                     continue;
                 }
                 let text = std::mem::take(&mut text);
-                if !text.trim().is_empty() {
+                if !text.trim().is_empty() && block.file != COOKBOOK {
                     let (file, not_run) = (block.file.clone(), block.not_run.clone());
                     steps.push(Step { place: format!("{file}:{first}"), file, text, not_run });
                 }
