@@ -88,6 +88,8 @@ pub struct ServiceRow {
     pub listen: Vec<String>,
     /// For each route what it takes, and where that goes.
     pub routes: Vec<String>,
+    /// The clients that it lets in, and its limits.
+    pub limits: Vec<String>,
     /// Requests given to nodes since the start.
     pub requests: u64,
     /// Requests per second.
@@ -283,6 +285,7 @@ impl Change<'_> {
             name: service.name.clone(),
             listen: service.listen.iter().map(ToString::to_string).collect(),
             routes: service.routes.clone(),
+            limits: service.limits.clone(),
             requests: service.requests,
             requests_per_s: self.rate(|status| {
                 let same = status.services.iter().find(|other| other.name == service.name);

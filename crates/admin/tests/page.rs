@@ -91,6 +91,7 @@ fn it_shows_what_the_switch_does() -> Result {
     );
     let services = text(&mut browser, "#services")?;
     assert!(services.contains("/img/ -> img") && services.contains("[2001:db8::100]:80"), "{services}");
+    assert!(services.contains("requests of each client: 50 in 1s"), "{services}");
     let events = text(&mut browser, "#events tbody tr:nth-child(1)")?;
     assert!(events.contains("2026-11-25 23:02:10") && events.contains("pool img has no node"), "{events}");
     assert!(text(&mut browser, "#warnings")?.contains("switch edge2 has another configuration"));

@@ -161,6 +161,13 @@ impl Admitted {
         ]
     }
 
+    /// Its lists in words, such as `clients denied: abusers, 192.0.2.7`.
+    pub fn shown(&self) -> impl Iterator<Item = String> {
+        let lists = [("allowed", &self.allow), ("denied", &self.deny)].into_iter();
+        let named = lists.filter(|(_, list)| !list.is_empty());
+        named.map(|(what, list)| format!("clients {what}: {}", list.join(", ")))
+    }
+
     /// Whether a client with this address is let in.
     pub fn admits(&self, address: IpAddr) -> bool {
         self.networks.at(address).is_none_or(|admits| *admits)

@@ -63,6 +63,8 @@ pub struct InterfaceStatus {
 pub struct ServiceStatus {
     /// For each route what it takes, and where that goes.
     pub routes: Vec<String>,
+    /// The clients that it lets in, and its limits.
+    pub limits: Vec<String>,
     /// Its name in the configuration.
     pub name: String,
     /// Its VIPs.

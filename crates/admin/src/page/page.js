@@ -218,10 +218,11 @@ function listed(all) {
 }
 
 function services(all) {
-  rows(table("#services"), all.map(({ name, listen, routes, requests, requests_per_s }) => [
+  rows(table("#services"), all.map(({ name, listen, routes, limits, requests, requests_per_s }) => [
     html("td", { class: "what" }, html("span", { class: "name" }, name)),
     html("td", {}, ...listed(listen)),
     html("td", { class: "what" }, ...routes.map((route) => html("div", {}, route))),
+    html("td", { class: "what" }, ...limits.map((limit) => html("div", {}, limit))),
     html("td", { class: "number", "data-label": "requests/s" }, rate(requests_per_s)),
     html("td", { class: "number", "data-label": "since the start" }, count(requests)),
   ]));

@@ -24,6 +24,10 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
     let responses = known.then(|| totals(&nodes, requests, &grown));
     let service = |name: &str, listen: &[&str], requests| ServiceStatus {
         routes: vec!["/img/ -> img".to_owned(), "all -> web".to_owned()],
+        limits: vec![
+            "clients denied: blocked".to_owned(),
+            "requests of each client: 50 in 1s, burst 200".to_owned(),
+        ],
         name: name.to_owned(),
         listen: listen.iter().filter_map(|vip| vip.parse().ok()).collect(),
         requests,

@@ -48,6 +48,7 @@ impl Driver<'_> {
             name: service.name.clone(),
             listen: service.listen.clone(),
             routes: self.cluster.routes_in_words(service),
+            limits: service.admitted.shown().chain(service.limits.shown()).collect(),
             requests: requests.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
         });
         let counters = SwitchCounter::ALL.iter();
