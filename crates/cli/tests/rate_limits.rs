@@ -122,6 +122,44 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
 }
 
 #[test]
+fn clients_have_as_many_connections_as_they_may() -> Result {
+    let mut cluster = Cluster::prepare(Plan { clients_len: 2, ..Plan::default() })?;
+    cluster.start_daemons()?;
+    let [greedy, other] = [0, 1].map(|index| cluster.lab.client(index));
+    let mut open = Vec::new();
+    let mut ask = |client: &Host| -> Result {
+        let mut connection = Connection::open(&cluster, client)?;
+        assert_eq!(connection.get("/small")?.status, 200);
+        open.push(connection);
+        Ok(())
+    };
+    ask(greedy)?;
+    ask(greedy)?;
+    // The limit comes when there are connections already.
+    let file = cluster.lab.directory().join("cluster.toml");
+    let text = fs::read_to_string(&file)?;
+    let limited = text.replacen("[[service.route]]", "limit.client.concurrent = 3\n\n[[service.route]]", 1);
+    fs::write(&file, limited)?;
+    cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;
+    let begun = connect(&cluster, greedy, TIMEOUT)?;
+    ask(greedy)?;
+    let is_full = || Ok(connect(&cluster, greedy, Duration::from_millis(300)).is_err());
+    wait_until("the connections to be counted", PATIENCE, is_full, |is_full| *is_full)?;
+    assert!(counter(&cluster.switch_status()?, "drop_concurrent")? > 0);
+    ask(other)?;
+    // The kernel sends the SYN, or the request, again.
+    let mut waiting = Connection { responses: Responses::new(&begun, PATIENCE)?, stream: begun };
+    let asked = std::thread::spawn(move || waiting.get("/small").map_err(|error| error.to_string()));
+    let drops = counter(&cluster.switch_status()?, "drop_concurrent")?;
+    let dropped = || counter(&cluster.switch_status()?, "drop_concurrent");
+    wait_until("its request to be dropped", PATIENCE, dropped, |now| *now > drops)?;
+    open.remove(0);
+    assert_eq!(asked.join().expect("it does not panic")?.status, 200);
+    drop(open);
+    cluster.down()
+}
+
+#[test]
 fn connections_of_other_clients_are_not_answered() -> Result {
     let plan = Plan {
         clients_len: 3,

@@ -10,6 +10,8 @@ use crate::limits::time;
 pub(crate) const EVENTS: RangeInclusive<u32> = 1..=10_000_000;
 /// Allowed values of `period`.
 pub(crate) const PERIOD: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+/// Allowed values of `concurrent`.
+pub(crate) const CONCURRENT: RangeInclusive<u32> = 1..=10_000_000;
 /// `period` without one.
 pub(crate) const DEFAULT_PERIOD: Duration = Duration::from_secs(1);
 /// Allowed lengths of prefixes of sources.
@@ -128,6 +130,8 @@ pub struct ServiceLimits {
     pub prefixes: (u8, u8),
     /// New connections, counted when their first data comes. Those over the limit are not answered.
     pub connections: Limit<Rate>,
+    /// Connections at a time. Those over the limit are not answered.
+    pub concurrent: Limit<u32>,
     /// Requests.
     pub requests: Limit<RequestRate>,
 }
@@ -137,6 +141,7 @@ impl Default for ServiceLimits {
         ServiceLimits {
             prefixes: DEFAULT_PREFIXES,
             connections: Limit::default(),
+            concurrent: Limit::default(),
             requests: Limit::default(),
         }
     }
@@ -145,17 +150,21 @@ impl Default for ServiceLimits {
 impl ServiceLimits {
     /// All limits in words.
     pub fn shown(&self) -> impl Iterator<Item = String> {
-        self.connections.shown("connections").chain(self.requests.shown("requests"))
+        let concurrent = self.concurrent.shown("connections at a time");
+        self.connections.shown("connections").chain(concurrent).chain(self.requests.shown("requests"))
     }
 
     /// Each key with its value.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 6] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 8] {
         let [client_connections, all_connections] = self.connections.in_words(Rate::to_string);
+        let [client_concurrent, all_concurrent] = self.concurrent.in_words(u32::to_string);
         let [client_requests, all_requests] = self.requests.in_words(RequestRate::to_string);
         [
             ("limit.client.connections", client_connections),
+            ("limit.client.concurrent", client_concurrent),
             ("limit.client.requests", client_requests),
             ("limit.all.connections", all_connections),
+            ("limit.all.concurrent", all_concurrent),
             ("limit.all.requests", all_requests),
             ("limit.ipv4_prefix", self.prefixes.0.to_string()),
             ("limit.ipv6_prefix", self.prefixes.1.to_string()),

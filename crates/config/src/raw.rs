@@ -534,6 +534,9 @@ pub(crate) struct ServiceLimits {
 pub(crate) struct Limited {
     /// New connections: of clients over it, a switch drops SYNs and first data, which clients send again.
     pub connections: Option<Rate>,
+    /// Connections at a time, from their first data to their end: over it, a switch drops SYNs and first data, too.
+    #[schemars(transform = shape::number(rate::CONCURRENT), transform = shape::absent("any number"))]
+    pub concurrent: Option<Spanned<i64>>,
     /// Requests, whatever comes of them.
     pub requests: Option<Rate>,
 }

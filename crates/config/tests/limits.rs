@@ -118,7 +118,7 @@ fn mistakes_in_lists_are_told_with_their_line() {
 fn limits_are_rates_with_a_burst() {
     let text = limited(
         "[service.limit]\nipv4_prefix = 24\n[service.limit.client]\nconnections = { rate = 20, burst = 40 }\n\
-         requests = { rate = 5, period = \"1m\", over = \"wait\" }\n[service.limit.all]\nrequests = { rate = 10000 }\n",
+         concurrent = 9\nrequests = { rate = 5, period = \"1m\", over = \"wait\" }\n[service.limit.all]\nrequests = { rate = 10000 }\n",
         "",
     );
     let text =
@@ -128,6 +128,7 @@ fn limits_are_rates_with_a_burst() {
     let rate = |events, seconds, burst| Rate { events, period: Duration::from_secs(seconds), burst };
     assert_eq!(limits.prefixes, (24, 64));
     assert_eq!(limits.connections, Limit { client: Some(rate(20, 1, 40)), all: None });
+    assert_eq!(limits.concurrent, Limit { client: Some(9), all: None });
     let requests = Limit {
         client: Some(RequestRate { rate: rate(5, 60, 5), over: Over::Wait }),
         all: Some(RequestRate { rate: rate(10_000, 1, 10_000), over: Over::Refuse }),
@@ -136,7 +137,10 @@ fn limits_are_rates_with_a_burst() {
     let limit = cluster.services[0].routes[1].limit;
     assert_eq!(limit.client, Some(RequestRate { rate: rate(1, 3600, 1), over: Over::Refuse }));
     let shown: Vec<String> = limits.shown().collect();
-    assert_eq!(shown[0], "connections of each client: 20 in 1s, burst 40");
+    assert_eq!(
+        shown[..2],
+        ["connections of each client: 20 in 1s, burst 40", "connections at a time of each client: 9"]
+    );
     let difference = good(common::GOOD).diff(&cluster);
     let of_requests = "service shop: limit.client.requests any -> 5 in 1m, burst 5, wait".to_owned();
     assert!(difference.contains(&of_requests), "{difference:?}");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which clients a service lets in, and how often. A connection counts with its first data: a SYN costs nothing, and
- * anybody can forge one. So a flood of SYNs in a client's name takes nothing from the client, and of a client over its
- * rate already the SYNs are dropped.
+ * Which clients a service lets in, how often, and how many at a time. A connection counts with its first data: a SYN
+ * costs nothing, and anybody can forge one. So a flood of SYNs in a client's name takes nothing from the client, and of
+ * a client over its limits already the SYNs are dropped.
  *
  * Buckets evict each other, the least recently used first. One that is evicted begins anew, full.
  */
@@ -39,6 +39,14 @@ struct {
         __type(key, struct sb_bucket);
         __type(value, __u64);
 } buckets SEC(".maps");
+
+/* Connections at a time. An entry that is evicted begins anew, at none, until user space has counted again. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_bucket);
+        __type(value, __u32);
+} connections SEC(".maps");
 
 /* Whether the clients of a network are let in. User space fills the trie that is not in use, and then names it. */
 struct list {
@@ -172,6 +180,86 @@ static __noinline int take_tokens_of(const struct sb_flow *flow, const struct sb
         return 0;
 }
 
+/* Whether client and service may have one more connection. */
+static __noinline int have_room(const struct sb_flow *flow, const struct sb_guard *guard)
+{
+        volatile __u32 *count;
+        struct sb_bucket key;
+
+#pragma unroll
+        for (int whose = SB_EACH_CLIENT; whose <= SB_ALL_CLIENTS; whose++) {
+                if (!guard->concurrent[whose])
+                        continue;
+                fill_bucket(&key, flow, guard, SB_OF_CONNECTIONS, whose);
+                count = bpf_map_lookup_elem(&connections, &key);
+                if (count && *count >= guard->concurrent[whose])
+                        return 0;
+        }
+        return 1;
+}
+
+static __always_inline void count_one_more(const struct sb_bucket *key)
+{
+        __u32 *count = bpf_map_lookup_elem(&connections, key), one = 1;
+
+        if (!count) {
+                if (!bpf_map_update_elem(&connections, key, &one, BPF_NOEXIST))
+                        return;
+                count = bpf_map_lookup_elem(&connections, key);
+        }
+        if (count)
+                __sync_fetch_and_add(count, 1);
+}
+
+static __always_inline void count_one_less(const struct sb_bucket *key)
+{
+        __u32 *count = bpf_map_lookup_elem(&connections, key), before;
+
+        if (!count)
+                return;
+#pragma unroll
+        for (int i = 0; i < TOKEN_LOOKS; i++) {
+                before = *(volatile __u32 *)count;
+                if (!before || __sync_val_compare_and_swap(count, before, before - 1) == before)
+                        return;
+        }
+}
+
+/* Counts a connection that has begun, or one that has ended. */
+static __noinline int count_connection(const struct sb_flow *flow, const struct sb_guard *guard,
+                                       int has_begun)
+{
+        struct sb_bucket key;
+
+#pragma unroll
+        for (int whose = SB_EACH_CLIENT; whose <= SB_ALL_CLIENTS; whose++) {
+                if (!guard->concurrent[whose])
+                        continue;
+                fill_bucket(&key, flow, guard, SB_OF_CONNECTIONS, whose);
+                if (has_begun)
+                        count_one_more(&key);
+                else
+                        count_one_less(&key);
+        }
+        return 0;
+}
+
+/* Counts a connection that has begun, or one that has ended. Not inlined, because of the stack. */
+static __noinline int count_flow(const struct sb_flow *flow, int has_begun)
+{
+        const struct sb_vip *vip = find_vip(flow);
+        const struct sb_guard *guard = vip ? guard_of(vip) : NULL;
+
+        return guard ? count_connection(flow, guard, has_begun) : 0;
+}
+
+/* Deletes the entry of a connection that has ended. */
+static __always_inline void end_entry(void *map, const struct sb_flow *flow)
+{
+        if (!bpf_map_delete_elem(map, flow))
+                count_flow(flow, 0);
+}
+
 /* Verdict on a connection that may begin. */
 #define WELCOME 102
 
@@ -180,6 +268,8 @@ static __always_inline int welcome(const struct sb_flow *flow, const struct sb_g
 {
         if (!is_admitted(flow, guard))
                 return drop(SB_SWITCH_DROP_CLIENT);
+        if (!have_room(flow, guard))
+                return drop(SB_SWITCH_DROP_CONCURRENT);
         return have_tokens(flow, guard, SB_OF_CONNECTIONS) ? WELCOME : drop(SB_SWITCH_DROP_RATE);
 }
 

@@ -13,6 +13,7 @@
 #include "counters.h"
 #include "entry.h"
 #include "express.h"
+#include "guard.h"
 #include "handoff.h"
 #include "l7.h"
 #include "maps.h"
@@ -141,7 +142,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                 entry = bpf_map_lookup_elem(&flows, &inner.flow);
                 if (entry && has_ended(entry, &option->payload.flow)) {
                         remember_end(&inner.flow, bpf_ntohl(option->payload.flow.origin), 0);
-                        bpf_map_delete_elem(&flows, &inner.flow);
+                        end_entry(&flows, &inner.flow);
                         count(SB_SWITCH_CLOSED);
                 }
                 return XDP_DROP;

@@ -103,8 +103,9 @@ static __always_inline int is_also_in(void *map, const struct sb_flow *flow)
  * to exist at once: the rest of a long head follows, and has no cookie that could be checked.
  */
 static __noinline int begin_flow(struct xdp_md *ctx, const struct packet *p,
-                                 const struct sb_flow_entry *entry)
+                                 const struct sb_flow_entry *entry, const struct sb_vip *vip)
 {
+        const struct sb_guard *guard = guard_of(vip);
         struct record_parts parts = {
             .kind = SB_RECORD_REQUEST, .flow = &p->flow, .entry = entry, .start = p->start, .len = p->ip_len};
 
@@ -115,6 +116,8 @@ static __noinline int begin_flow(struct xdp_md *ctx, const struct packet *p,
         }
         if (!offer(ctx, &parts, SB_SWITCH_REQUEST))
                 bpf_map_delete_elem(&waiting, &p->flow);
+        else if (guard)
+                count_connection(&p->flow, guard, 1);
         return XDP_DROP;
 }
 
@@ -166,8 +169,10 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
                 bpf_map_delete_elem(&flows, &p->flow);
                 return PLACED_TWICE;
         }
-        if (guard)
+        if (guard) {
                 take_tokens_of(&p->flow, guard, SB_OF_REQUESTS);
+                count_connection(&p->flow, guard, 1);
+        }
         p->handoff_op = SB_OP_ADOPT;
         p->handoff_flags = recovery_of(plain);
         p->handoff_share = queue->share;
@@ -240,7 +245,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                         return drop(SB_SWITCH_DROP_UNASKED);
                 if (maker == MADE_HERE && !end && claim_first_data(p->ack - 1))
                         return BEGINS_HERE;
-                return begin_flow(ctx, p, entry);
+                return begin_flow(ctx, p, entry, vip);
         }
         if (maker && !p->payload) {
                 if (p->flags & SB_TCP_FIN)
@@ -260,7 +265,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
 static __always_inline void give_way(void *map, const struct packet *p, __u32 origin)
 {
         remember_end(&p->flow, origin, 0);
-        bpf_map_delete_elem(map, &p->flow);
+        end_entry(map, &p->flow);
         claim_first_data(p->ack - 1);
         count(SB_SWITCH_SUCCEEDED);
 }
@@ -298,7 +303,7 @@ static __noinline int on_flow_without_node(struct xdp_md *ctx, struct packet *p,
         case PLACED_NOT:
                 break;
         }
-        return begin_flow(ctx, p, entry);
+        return begin_flow(ctx, p, entry, vip);
 }
 
 /* What becomes of data beyond the mark of a flow that has a node. */
@@ -535,15 +540,18 @@ static __always_inline void create(struct change *change)
         if (entry && (entry->mode != SB_MODE_SOUGHT || entry->origin != change->entry.origin))
                 return;
         change->entry.contested = 1;
-        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
+        if (bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST) && !entry)
+                return;
         if (entry)
                 bpf_map_delete_elem(&waiting, &change->flow);
+        else
+                count_flow(&change->flow, 1);
 }
 
 static __always_inline void remove_from(void *map, const struct change *change)
 {
         if (entry_in(map, change))
-                bpf_map_delete_elem(map, &change->flow);
+                end_entry(map, &change->flow);
 }
 
 static __always_inline void end(const struct change *change, int in_doubt)

@@ -39,6 +39,7 @@ use crate::nexthop::Route;
 use crate::observe::{Clock, Names, Observer, ObserverMessage, Reporter};
 use crate::plan::NodeId;
 use crate::program::{Program, Ways};
+use crate::recount::Recounter;
 use crate::reports::ReportWait;
 use crate::switches::Switches;
 use crate::threads::{Others, PlanParts, Work, Worker, read_record};
@@ -107,6 +108,7 @@ pub struct Driver<'a> {
     watch: Watch,
     /// Access log and metrics; None if neither is configured.
     observer: Option<Observer>,
+    recounter: Recounter,
 }
 
 impl<'a> Driver<'a> {
@@ -117,6 +119,7 @@ impl<'a> Driver<'a> {
         self.written_nodes.iter().try_for_each(|(id, node)| self.program.set_node(*id, node))?;
         self.resolve()?;
         self.set_vips()?;
+        self.recounter.set(&self.cluster);
         self.set_observer()?;
         let now = self.now();
         self.worker.dispatcher.list_flows(now);
@@ -450,6 +453,7 @@ impl<'a> Driver<'a> {
         self.program.set_settings(&self.settings())?;
         self.resolve()?;
         self.set_vips()?;
+        self.recounter.set(&self.cluster);
         self.set_observer()?;
         self.say_hello();
         self.take_back();

@@ -51,7 +51,8 @@ impl Guards<'_> {
         for (index, service) in cluster.services.iter().enumerate() {
             let list = if service.admitted.networks.is_empty() { 0 } else { listed.at as u16 + 1 };
             let guard = sb_guard { list, listed: index as u16, ..guard(service) };
-            let is_open = list == 0 && guard.rates == [[sb_rate::default(); 2]; 2];
+            let limits = (guard.rates, guard.concurrent);
+            let is_open = list == 0 && limits == ([[sb_rate::default(); 2]; 2], [0; 2]);
             let key = ((base + index) as u32).to_ne_bytes();
             self.guards
                 .update(&key, bytes_of(&guard), MapFlags::ANY)
@@ -109,6 +110,7 @@ fn guard(service: &Service) -> sb_guard {
         service: pool_id(&service.name),
         prefix_v4: MAPPED as u16 + u16::from(limits.prefixes.0),
         prefix_v6: limits.prefixes.1.into(),
+        concurrent: [limits.concurrent.client, limits.concurrent.all].map(Option::unwrap_or_default),
         ..sb_guard::default()
     }
 }

@@ -21,6 +21,7 @@ mod ids;
 mod key;
 mod nexthop;
 mod program;
+mod recount;
 mod reports;
 mod sender;
 mod sessions;

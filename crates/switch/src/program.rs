@@ -24,6 +24,7 @@ use crate::express::Tables;
 use crate::guards::Guards;
 use crate::nexthop;
 use crate::plan::NodeId;
+use crate::recount::Counted;
 
 pub mod l7;
 
@@ -233,6 +234,14 @@ impl Program {
             Ok(count)
         };
         Ok(move || maps.iter().map(count).sum())
+    }
+
+    /// The maps by which limits of connections at a time are kept.
+    pub fn counted(&self) -> Result<Counted> {
+        let maps = &self.skel.maps;
+        let handles = [&maps.flows, &maps.waiting, &maps.connections].map(MapHandle::try_from);
+        let [flows, waiting, connections] = handles.map(|map| map.doing(|| "use the maps of connections"));
+        Ok(Counted { flows: [flows?, waiting?], connections: connections? })
     }
 
     /// The flows of these nodes that are not locked by an L7 thread, with their entries.

@@ -30,6 +30,7 @@
         X(DROP_COOKIE, "dropped: no flow entry, and no valid cookie of a connection that is not over")       \
         X(DROP_CLIENT, "dropped: connections of clients that the service does not let in")                   \
         X(DROP_RATE, "dropped: connections beyond the rate of the client or the service")                    \
+        X(DROP_CONCURRENT, "dropped: connections beyond those that the client or the service may have")      \
         X(DROP_UNASKED, "dropped: perhaps begun by another process, and nodes are asked too much")           \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
         X(DROP_EPOCH, "dropped: handoff packet of another time, such as a recorded one")                     \

@@ -68,10 +68,11 @@ struct sb_bucket {
 struct sb_guard {
         struct sb_rate rates[2][2]; /* by SB_OF_*, and by SB_EACH_CLIENT or SB_ALL_CLIENTS */
         __u32 service;              /* of its buckets */
-        __u16 list;      /* number of the trie with its clients, counted from 1; 0: all are let in */
-        __u16 listed;    /* its number in the trie */
-        __u16 prefix_v4; /* bits of an IPv4-mapped address that tell clients apart */
-        __u16 prefix_v6; /* bits of an IPv6 address that do */
+        __u16 list;          /* number of the trie with its clients, counted from 1; 0: all are let in */
+        __u16 listed;        /* its number in the trie */
+        __u16 prefix_v4;     /* bits of an IPv4-mapped address that tell clients apart */
+        __u16 prefix_v6;     /* bits of an IPv6 address that do */
+        __u32 concurrent[2]; /* connections at a time, by SB_EACH_CLIENT or SB_ALL_CLIENTS; 0: no limit */
         __u32 reserved;
 };
 

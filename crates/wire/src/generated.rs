@@ -530,6 +530,7 @@ pub struct sb_guard {
     pub listed: __u16,
     pub prefix_v4: __u16,
     pub prefix_v6: __u16,
+    pub concurrent: [__u32; 2usize],
     pub reserved: __u32,
 }
 #[repr(C)]
@@ -1115,6 +1116,8 @@ pub enum SwitchCounter {
     DropClient,
     #[doc = "dropped: connections beyond the rate of the client or the service"]
     DropRate,
+    #[doc = "dropped: connections beyond those that the client or the service may have"]
+    DropConcurrent,
     #[doc = "dropped: perhaps begun by another process, and nodes are asked too much"]
     DropUnasked,
     #[doc = "dropped: handoff packet with a wrong tag"]
@@ -1150,7 +1153,7 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 38] = [
+    pub const ALL: [SwitchCounter; 39] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -1173,6 +1176,7 @@ impl SwitchCounter {
         SwitchCounter::DropCookie,
         SwitchCounter::DropClient,
         SwitchCounter::DropRate,
+        SwitchCounter::DropConcurrent,
         SwitchCounter::DropUnasked,
         SwitchCounter::DropTag,
         SwitchCounter::DropEpoch,
@@ -1215,6 +1219,7 @@ impl SwitchCounter {
             SwitchCounter::DropCookie => "drop_cookie",
             SwitchCounter::DropClient => "drop_client",
             SwitchCounter::DropRate => "drop_rate",
+            SwitchCounter::DropConcurrent => "drop_concurrent",
             SwitchCounter::DropUnasked => "drop_unasked",
             SwitchCounter::DropTag => "drop_tag",
             SwitchCounter::DropEpoch => "drop_epoch",
@@ -1258,6 +1263,7 @@ impl SwitchCounter {
             SwitchCounter::DropCookie => "dropped: no flow entry, and no valid cookie of a connection that is not over",
             SwitchCounter::DropClient => "dropped: connections of clients that the service does not let in",
             SwitchCounter::DropRate => "dropped: connections beyond the rate of the client or the service",
+            SwitchCounter::DropConcurrent => "dropped: connections beyond those that the client or the service may have",
             SwitchCounter::DropUnasked => "dropped: perhaps begun by another process, and nodes are asked too much",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
             SwitchCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",

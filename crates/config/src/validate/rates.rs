@@ -28,11 +28,14 @@ impl Mistakes {
         }
         let [client_connections, all_connections] =
             tables.map(|table| self.rate(table?.connections.as_ref()?));
+        let [client_concurrent, all_concurrent] =
+            tables.map(|table| self.number("concurrent", table?.concurrent.as_ref()?, rate::CONCURRENT));
         let [client_requests, all_requests] =
             tables.map(|table| self.request_rate(table?.requests.as_ref()?));
         ServiceLimits {
             prefixes,
             connections: Limit { client: client_connections, all: all_connections },
+            concurrent: Limit { client: client_concurrent, all: all_concurrent },
             requests: Limit { client: client_requests, all: all_requests },
         }
     }

@@ -27,6 +27,7 @@ use crate::ids::NodeIds;
 use crate::plan::NodeId;
 use crate::program::Program;
 use crate::random;
+use crate::recount::Recounter;
 use crate::reports::ReportWait;
 use crate::sender::Sender;
 use crate::switches::Switches;
@@ -137,6 +138,7 @@ impl Opened {
             switches: Switches::default(),
             watch: Watch::default(),
             observer: None,
+            recounter: Recounter::start(program.counted()?)?,
             cluster: parts.cluster,
         };
         driver.begin()?;

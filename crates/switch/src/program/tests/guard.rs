@@ -13,6 +13,7 @@ use super::forward::{ACK, MARK, PLAIN, entry};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST, last};
 use super::many_flows::numbered;
+use crate::dispatch::Change;
 
 /// An entry of a flow with a node, and the packet of its next request.
 fn requests(flow: &sb_flow) -> (sb_flow_entry, Tcp) {
@@ -111,6 +112,48 @@ fn connections_count_with_their_first_data() {
     }
 }
 
+#[test]
+fn connections_at_a_time_are_those_that_have_not_ended() {
+    let bench = Bench::new();
+    for (bank, flow) in flows().into_iter().enumerate() {
+        let limit = "limit = { ipv6_prefix = 128, client.concurrent = 2, all.concurrent = 3 }";
+        bench.configure_guarded(bank % 2, limit);
+        let of_port = |flow: &sb_flow, port: u16| sb_flow { client_port: port.to_be(), ..*flow };
+        let [first, second, third] = [1, 2, 3].map(|port| of_port(&of_client(&flow, 95), 40_000 + port));
+        let [other, last] = [1, 2].map(|port| of_port(&of_client(&flow, 96), 50_000 + port));
+        let cookies = [&first, &second, &third, &other, &last].map(|flow| cookie(&bench, flow));
+        for _ in 0..5 {
+            assert_eq!(connect(&bench, &third), [(SynAnswered, 1)], "SYNs cost nothing");
+        }
+        assert_eq!(ask(&bench, &first, cookies[0]), [(Request, 1)]);
+        assert_eq!(ask(&bench, &second, cookies[1]), [(Request, 1)]);
+        assert_eq!(ask(&bench, &third, cookies[2]), [(DropConcurrent, 1)]);
+        assert_eq!(connect(&bench, &third), [(DropConcurrent, 1)]);
+        assert_eq!(ask(&bench, &other, cookies[3]), [(Request, 1)]);
+        assert_eq!(ask(&bench, &last, cookies[4]), [(DropConcurrent, 1)], "of all clients");
+        // Twice, because the end of a connection is heard of twice.
+        for _ in 0..2 {
+            let origin = bench.l7().mapped(&first).map_or(Seq(0), |entry| Seq(entry.origin));
+            bench.l7().change_flows(&[(first, Change::Remove { origin })]).unwrap();
+        }
+        assert_eq!(ask(&bench, &third, cookies[2]), [(Request, 1)]);
+        assert_eq!(ask(&bench, &last, cookies[4]), [(DropConcurrent, 1)]);
+        for flow in [second, third, other] {
+            let origin = Seq(bench.l7().mapped(&flow).unwrap().origin);
+            bench.l7().change_flows(&[(flow, Change::Remove { origin })]).unwrap();
+        }
+        // A connection that only a node knows.
+        let found = sb_flow_entry { origin: 1, ..entry(V4) };
+        bench.l7().change_flows(&[(first, Change::Create(typed(&found)))]).unwrap();
+        assert_eq!(ask(&bench, &second, cookies[1]), [(Request, 1)]);
+        assert_eq!(ask(&bench, &third, cookies[2]), [(DropConcurrent, 1)]);
+        for flow in [first, second] {
+            let origin = Seq(bench.l7().mapped(&flow).unwrap().origin);
+            bench.l7().change_flows(&[(flow, Change::Remove { origin })]).unwrap();
+        }
+    }
+}
+
 /// Packets of a client that is not let in, and of one that comes too often.
 pub fn refuse(bench: &Bench) {
     let flow = flows()[0];
@@ -118,9 +161,12 @@ pub fn refuse(bench: &Bench) {
     bench.configure_guarded(1, "limit.client.connections = { rate = 1, period = \"1h\" }");
     ask(bench, &flow, cookie);
     assert_eq!(connect(bench, &flow), [(DropRate, 1)]);
-    bench.configure_guarded(0, "clients = { allow = [\"192.0.2.199\"] }");
+    bench.configure_guarded(0, "limit.client.concurrent = 1");
+    ask(bench, &flow, cookie);
+    assert_eq!(connect(bench, &flow), [(DropConcurrent, 1)]);
+    bench.configure_guarded(1, "clients = { allow = [\"192.0.2.199\"] }");
     assert_eq!(connect(bench, &flow), [(DropClient, 1)]);
-    bench.configure(1);
+    bench.configure(0);
 }
 
 #[test]
