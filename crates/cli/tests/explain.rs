@@ -50,6 +50,12 @@ pool = "img"
 [[service.route]]
 host = "www.example.com"
 pool = "web"
+[[service.route]]
+host = "api.example.com"
+path = "/v1/"
+rewrite = { host = "internal.example.com", prefix = "/" }
+request_header.remove = "x-tenant"
+pool = "web"
 "#;
 
 const OTHER: &str = r#"
@@ -162,6 +168,16 @@ fn requests_on_the_command_line() {
         (
             &["--header", "X-Tenant: 8", "/beta"],
             &["route 3   no: x-tenant is 8, not 7", "answer    no route"],
+        ),
+        (
+            &["--header", "X-Tenant: 7", "http://api.example.com/v1/a?b"],
+            &[
+                "route 5   yes: it takes host api.example.com, paths that begin with /v1/",
+                "becomes   GET /a?b HTTP/1.1",
+                "Host: internal.example.com",
+                "pool      web",
+                "decided   by the L7 thread: the route has conditions or limits that XDP does not know, or changes requests",
+            ],
         ),
         (
             &["--header", "X-Tenant: 7", "/beta"],

@@ -758,8 +758,8 @@ pub(crate) struct Share {
     pub weight: Spanned<i64>,
 }
 
-/// What the server gets instead of the URL that the client has sent; the query stays. Only in a service whose TLS the nodes
-/// end. Routes compare what the client has sent.
+/// What the server gets instead of the URL that the client has sent; the query stays. Not with `passthrough` or `h2c`. Routes
+/// compare what the client has sent.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rewrite {
@@ -775,8 +775,8 @@ pub(crate) struct Rewrite {
     pub prefix: Option<Spanned<String>>,
 }
 
-/// Header fields that the server gets instead of those that the client has sent. Only in a service whose TLS the nodes end.
-/// Names are compared without regard to case, and `_` is the same as `-`.
+/// Header fields that the server gets instead of those that the client has sent. Not with `passthrough` or `h2c`. Names are
+/// compared without regard to case, and `_` is the same as `-`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestHeader {

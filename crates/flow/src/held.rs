@@ -32,6 +32,11 @@ impl HeldPacket {
         u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
+    /// The client sends nothing behind it.
+    pub fn is_last(&self) -> bool {
+        self.view.flags & flags::FIN != 0
+    }
+
     /// Sequence number after the data.
     pub fn end(&self) -> Seq {
         self.view.end_seq()
@@ -95,6 +100,11 @@ impl Held {
     /// The first packet.
     pub fn first(&self) -> Option<&HeldPacket> {
         self.packets.first()
+    }
+
+    /// All packets, in order.
+    pub fn as_slice(&self) -> &[HeldPacket] {
+        &self.packets
     }
 
     /// The packet, if there is one and no other.

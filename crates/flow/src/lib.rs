@@ -11,6 +11,7 @@ pub mod destination;
 pub mod entry;
 pub mod held;
 pub mod mark;
+pub mod new_head;
 mod node_id;
 pub mod question;
 pub mod request;

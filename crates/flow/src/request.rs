@@ -1,5 +1,6 @@
 //! A request that the switch has read, and its way to a node.
 
+use std::borrow::Cow;
 use std::num::Wrapping;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::connection::Connection;
 use crate::destination::{Session, Side};
 use crate::entry::Entry;
 use crate::held::{Held, HeldPacket};
+use crate::new_head::NewHead;
 
 /// A request that has come back so often may be what makes servers fail: its client sees the next failure.
 pub const TRIES: u8 = 3;
@@ -35,6 +37,8 @@ pub struct Request {
     pub last: bool,
     /// It is idempotent, without a body.
     pub repeatable: bool,
+    /// Its route changes its head.
+    pub rewrites: bool,
     /// The flow's entry when its present node gets the request.
     pub after: Entry,
     /// The session that it names.
@@ -58,12 +62,19 @@ impl Request {
             service,
             last: false,
             repeatable: false,
+            rewrites: false,
             after,
             session: None,
             wanted: None,
             cookies_ignored: 0,
             not_before: None,
         }
+    }
+
+    /// This switch has read it. One that another switch has given to a node is of unknown length, and may have another head
+    /// there: what is held of it is the client's word only.
+    fn is_read(&self) -> bool {
+        self.read > 0 || self.after.is_tunnel()
     }
 
     /// Data up to sequence number `end` is all its own.
@@ -85,6 +96,8 @@ pub struct InProgress {
     pub request: Request,
     /// Its packets.
     pub packets: Held,
+    /// The head that the server gets instead of the one in the packets.
+    pub head: Option<NewHead>,
     /// The entry before it.
     pub start: Entry,
     /// The node that the policy has chosen already.
@@ -103,6 +116,7 @@ impl InProgress {
         InProgress {
             request,
             packets: Held::default(),
+            head: None,
             start,
             choice: None,
             tried: Vec::new(),
@@ -174,14 +188,17 @@ impl InProgress {
 
     /// Recovery from the loss of the server.
     pub fn recovery(&self, connection: &Connection) -> Recovery {
-        let alone = self.packets.only().is_some() && connection.acknowledged.is_none();
+        let is_one = self.head.as_ref().is_none_or(|head| head.is_one_packet(&self.packets));
+        let alone = is_one && self.packets.only().is_some() && connection.acknowledged.is_none();
         self.request.recovery(alone && self.request.after.mark.tries < TRIES)
     }
 
     /// How much of a packet of it has been read.
     pub fn reading(&self, packet: &HeldPacket, recovery: Recovery) -> Reading {
         match packet.view.seq {
-            seq if self.begins_at(seq) => Reading::Request { head: self.request.read, recovery },
+            seq if self.head.is_none() && self.request.is_read() && self.begins_at(seq) => {
+                Reading::Request { head: self.request.read, recovery }
+            }
             seq if seq.before(self.read_end()) => Reading::More { skip: 0 },
             _ => Reading::None,
         }
@@ -195,7 +212,10 @@ impl InProgress {
     /// retransmit what the switch has acknowledged, and a retransmitted part of what was read cannot be read by itself.
     pub fn deliver_until(&self, connection: &Connection) -> Option<Seq> {
         let read = self.read_end();
-        let several = self.packets.first().is_some_and(|packet| packet.end().before(read));
+        let several = match &self.head {
+            None => self.packets.first().is_some_and(|packet| packet.end().before(read)),
+            Some(_) => self.for_node().get(1).is_some_and(|packet| packet.view.seq.before(read)),
+        };
         let after = &self.request.after;
         let own_end = |end: Seq| if after.is_tunnel() { end } else { end.earlier(after.mark.next) };
         match connection.acknowledged.map(own_end) {
@@ -204,9 +224,24 @@ impl InProgress {
         }
     }
 
-    /// What of it may be nowhere but here.
+    /// Its packets as the node gets them.
+    pub fn for_node(&self) -> Cow<'_, [HeldPacket]> {
+        match &self.head {
+            None => self.packets.as_slice().into(),
+            Some(head) => head.packets(&self.packets, self.start.mark.next).into(),
+        }
+    }
+
+    /// What of it may be nowhere but here. The first packet of a new head has come with the adoption.
     pub fn undelivered(&self, connection: &Connection) -> Vec<HeldPacket> {
-        self.deliver_until(connection).map_or(Vec::new(), |end| self.packets.until(end))
+        let Some(end) = self.deliver_until(connection) else { return Vec::new() };
+        match &self.head {
+            None => self.packets.until(end),
+            Some(_) => {
+                let behind = self.for_node();
+                behind.iter().skip(1).filter_map(|packet| packet.part(packet.view.seq, end)).collect()
+            }
+        }
     }
 
     /// The last owner of the flow has sent up to `ack`, and its clock stood at `echo`.

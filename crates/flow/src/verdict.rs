@@ -2,13 +2,19 @@
 
 use crate::answer::Reply;
 use crate::destination::Next;
+use crate::new_head::NewHead;
 use crate::request::Request;
 
 /// What to do with the data at a mark.
 #[derive(Debug)]
 pub enum Verdict {
     /// A whole request.
-    To(Request),
+    To {
+        /// What has been read of it.
+        request: Request,
+        /// The head that its server gets instead of the client's.
+        head: Option<NewHead>,
+    },
     /// The switch answers.
     Answer {
         /// The answer.

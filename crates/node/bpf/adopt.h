@@ -129,9 +129,9 @@ static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enu
 static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow)
 {
         hook(skb, h, flow);
-        if (come_again(skb, SKB_MARK_BEHIND))
+        if (come_again(skb, SKB_MARK_BEHIND) || decapsulate(skb, h) || number_for_server(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        return deliver(skb, h, flow);
+        return hand_on(skb, h, flow);
 }
 
 /* Gives the request to the listener, which makes a socket for it. A clone finds out whether it has. */
@@ -145,8 +145,9 @@ static __always_inline int make_socket(struct __sk_buff *skb, struct handoff *h,
                 return drop(SB_NODE_DROP_MALFORMED);
         if (is_resumption(h))
                 begin_resumed(flow, h);
-        if (decapsulate(skb, h) || (flow->hooked == SB_HOOK_WANTED &&
-                                    cut_to_handshake(skb, h, flow->masquerade.stage != SB_REPLAY_NONE)))
+        if (decapsulate(skb, h) || number_for_server(skb, h) ||
+            (flow->hooked == SB_HOOK_WANTED &&
+             cut_to_handshake(skb, h, flow->masquerade.stage != SB_REPLAY_NONE)))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (h->option.payload.flow.options & SB_SYN_TSTAMP)
                 read_timestamps(skb, h);
@@ -402,7 +403,8 @@ static __noinline enum adoption decide(__u32 skb_mark, const struct sb_owned *fl
                  * While a server reads, the kernel may count the data late (rcv_nxt); that does not matter
                  * for a copy.
                  */
-                if (copy || (same && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - h->seq) > 0))
+                if (copy ||
+                    (same && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - server_seq(h)) > 0))
                         return ADOPT_ANSWER;
                 break;
         case SOCKET_REQUEST:

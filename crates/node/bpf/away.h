@@ -169,7 +169,7 @@ static __noinline int send_away(struct __sk_buff *skb, const struct sb_flow *key
 /* The connection begins with the client's packet that ends the handshake. */
 static __always_inline void begin_away(struct sb_owned *flow, const struct handoff *h)
 {
-        flow->away.rcv_nxt = h->seq;
+        flow->away.rcv_nxt = server_seq(h);
         flow->away.snd_nxt = h->ack;
         flow->away.snd_una = h->ack;
 }
@@ -187,7 +187,7 @@ static __always_inline void note_to_away(struct sb_owned *flow, const struct han
         flow->away.snd_una = later_of(flow->away.snd_una, h->ack);
         if (h->tcp_flags & SB_TCP_FIN) {
                 flow->away.ended |= SB_AWAY_CLIENT_FIN;
-                flow->away.client_end = h->seq + h->payload + 1;
+                flow->away.client_end = server_seq(h) + h->payload + 1;
         }
 }
 

@@ -65,6 +65,13 @@ static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be
         return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
 }
 
+/* Gives the decapsulated packet of an ADOPT the sequence number that its data has for the server. */
+static __always_inline int number_for_server(struct __sk_buff *skb, const struct handoff *h)
+{
+        return write_tcp(skb, sizeof(struct ethhdr) + h->inner_len, offsetof(struct tcphdr, seq),
+                         bpf_htonl(h->seq), bpf_htonl(server_seq(h)));
+}
+
 /* ECN field of a packet, RFC 3168 section 5. */
 enum ecn {
         ECN_STAYS,

@@ -64,11 +64,11 @@ static __noinline int keep_request(struct __sk_buff *skb, const struct handoff *
         bpf_sk_release(skc);
         if (!kept)
                 return 0;
-        if (begins && kept->request_seq != h->seq) {
-                kept->request_seq = h->seq;
+        if (begins && kept->request_seq != server_seq(h)) {
+                kept->request_seq = server_seq(h);
                 kept->request_len = 0;
         }
-        at = h->seq - kept->request_seq;
+        at = server_seq(h) - kept->request_seq;
         if (at != kept->request_len)
                 return 0;
         start = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len + h->tcp_len;
@@ -167,7 +167,7 @@ static __noinline int report_insurable(struct __sk_buff *skb, struct sb_owned *f
         kept = heads_of_sender(skb, 0);
         sk = skb->sk;
         tcp = sk ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
-        if (!kept || !tcp || kept->request_seq != flow->asked) {
+        if (!kept || !tcp || kept->request_seq != first_byte(flow)) {
                 flow->insure |= SB_INSURE_NEVER;
                 return 0;
         }

@@ -142,6 +142,16 @@ static __always_inline int is_same_mark(const struct sb_owned *flow, const struc
 }
 
 /*
+ * Whether the packet brings a request that its switch has read in another way than the node was given it. The switch may
+ * have taken the flow over, and hold what the client has sent in the place of the head that the server is getting.
+ */
+static __always_inline int is_read_otherwise(const struct sb_owned *flow, const struct handoff *h)
+{
+        return h->option.flags & SB_HANDOVER_REQUEST && is_same_mark(flow, h) &&
+               h->seq + bpf_ntohs(h->option.payload.handover.boundary) != flow->read;
+}
+
+/*
  * Whether the socket may get the packet's data. Nothing may replace what has been read of a request; what
  * follows of its body may be anything. A request is not taken while data before it is missing: the packet
  * with that data could bring another version of the request, too.
@@ -166,6 +176,8 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
         flow->passed = later_of(flow->passed, facts->rcv_nxt);
         /* In a long body nothing more is read: after 2^31 bytes an old number would seem to be ahead. */
         flow->read = later_of(flow->read, facts->rcv_nxt);
+        if (is_before(first, flow->read) && is_read_otherwise(flow, h))
+                from = end;
         if (!flags && h->option.op != SB_OP_DIRECT)
                 pass_on_mark(flow, h);
         if (is_before(first, from)) {

@@ -45,6 +45,7 @@ static __always_inline void note_beginning(struct sb_owned *flow, const struct h
         note_path(flow, h);
         flow->answered = write_seq;
         flow->asked = h->seq;
+        flow->grown = 0;
         flow->keeps = !(h->option.flags & SB_HANDOVER_LAST);
         flow->again = h->option.flags & SB_HANDOVER_AGAIN &&
                       (__u16)(bpf_ntohs(h->option.payload.flow.requests) - flow->responses) == 1;
@@ -191,7 +192,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
                 /* The kernel sends it again, at the latest when everything has been acknowledged. */
                 return drop(SB_NODE_WITHHELD);
         }
-        if ((__s32)(ack - flow->asked) <= 0)
+        if ((__s32)(ack - first_byte(flow)) <= 0)
                 return TCX_NEXT;
         if (len == 0 && is_waiting(flow) && !(tcp_flags & (SB_TCP_FIN | SB_TCP_RST)) &&
             now_us() - flow->asked_us < WITHHOLD_US) {

@@ -165,10 +165,11 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
                 return -1;
         flow->origin = bpf_ntohl(h->option.payload.flow.origin);
         set_mark(flow, h, h->seq);
-        flow->passed = h->seq + h->payload;
+        flow->passed = server_seq(h) + h->payload;
         flow->answered = h->ack;
         flow->followed = h->ack;
         flow->asked = h->seq;
+        flow->grown = grown_of(h);
         flow->again = !!(h->option.flags & SB_HANDOVER_AGAIN);
         flow->keeps = !(h->option.flags & SB_HANDOVER_LAST);
         /* One less, so that note_requests() counts it. */
@@ -185,7 +186,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->generation = generation_of(h);
         flow->node = h->node;
         flow->cookies.session = h->option.payload.flow.session;
-        flow->cookies.heard = h->seq;
+        flow->cookies.heard = server_seq(h);
         flow->cookies.request.allowed = ~0ULL;
         sb_copy_v6(flow->switch_address, h->sender);
         flow->via = via_of(h);

@@ -65,6 +65,26 @@ static __always_inline void set_answer(struct handoff *h, enum sb_op op, __u8 re
                          sizeof(h->option.payload) - offsetof(struct sb_flow_state, generation));
 }
 
+/* Bytes by which the head in an ADOPT is longer than the one that the client has sent (docs/decisions/0065). */
+static __always_inline __s32 grown_of(const struct handoff *h)
+{
+        if (h->option.op != SB_OP_ADOPT || h->option.version < SB_VERSION_GROWN)
+                return 0;
+        return (__s16)(bpf_ntohl(h->option.payload.flow.heads) >> 16);
+}
+
+/* Sequence number that the first byte of the packet's data has for the server. */
+static __always_inline __u32 server_seq(const struct handoff *h)
+{
+        return h->seq - grown_of(h);
+}
+
+/* The same for the flow's last request. */
+static __always_inline __u32 first_byte(const struct sb_owned *flow)
+{
+        return flow->asked - flow->grown;
+}
+
 /* Length of the headers between outer and inner IP header, in bytes. */
 static __always_inline __u32 shim_len(const struct handoff *h)
 {

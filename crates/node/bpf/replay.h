@@ -107,7 +107,7 @@ static __noinline int fill_syn(struct syn *syn, const struct handoff *h, __u16 m
 
         syn->tcp.source = h->flow.client_port;
         syn->tcp.dest = h->flow.vip_port;
-        syn->tcp.seq = bpf_htonl(h->seq - 1);
+        syn->tcp.seq = bpf_htonl(server_seq(h) - 1);
         syn->tcp.doff = sizeof(*syn) / 4;
         syn->tcp.syn = 1;
         if (settled & SB_SYN_ECN) {
@@ -227,7 +227,7 @@ static __noinline int on_syn_ack(struct __sk_buff *skb, struct sb_owned *flow,
         const struct sb_tcp_options *options;
         __u32 at = numbers->tcp + sizeof(struct tcphdr), len = numbers->start - at;
 
-        if (flow->state != SB_OWN_ADOPTING || ack != flow->asked)
+        if (flow->state != SB_OWN_ADOPTING || ack != first_byte(flow))
                 return sb_lose();
         if (flow->masquerade.stage == SB_REPLAY_AGAIN)
                 flow->masquerade.stage = SB_REPLAY_READY;
@@ -296,7 +296,7 @@ static __noinline int end_replay(struct __sk_buff *skb, const struct handoff *h,
 static __always_inline int fail_replay(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
         /* That of an old connection, which the server has still. */
-        __u32 rcv_nxt = flow->away.rcv_nxt ? flow->away.rcv_nxt : h->seq;
+        __u32 rcv_nxt = flow->away.rcv_nxt ? flow->away.rcv_nxt : server_seq(h);
 
         flow->masquerade.stage = SB_REPLAY_FAILED;
         if (come_again(skb, SKB_MARK_CONFIRMED))

@@ -44,7 +44,7 @@ static __always_inline int is_request(const struct request_walk *walk)
 {
         __u32 at = walk->base + walk->framing.at;
 
-        return walk->flow->keeps || (__s32)(at - walk->flow->asked) <= 0;
+        return walk->flow->keeps || (__s32)(at - first_byte(walk->flow)) <= 0;
 }
 
 static long request_step(__u32 index, struct request_walk *walk)
@@ -170,7 +170,7 @@ __noinline int restore_names(struct __sk_buff *skb, const struct handoff *h, str
                 return 0;
         data.tcp = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len;
         data.start = data.tcp + h->tcp_len;
-        data.seq = h->seq;
+        data.seq = server_seq(h);
         data.len = h->payload;
         data.done = rcv_nxt;
         if (hear(skb, h, flow, p, &data))

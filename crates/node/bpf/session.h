@@ -29,7 +29,7 @@ static __always_inline int begin_session(struct __sk_buff *skb, const struct han
                 return -1;
         p = persistence_of(flow);
         if (p && p->mode == SB_SESSION_REWRITE)
-                return restore_names(skb, h, flow, p, h->seq);
+                return restore_names(skb, h, flow, p, server_seq(h));
         pass_requests(&flow->cookies);
         flow->hooked = needs_cookie(h, p) && h->payload ? SB_HOOK_WANTED : SB_HOOK_NONE;
         /* The program that inserts cookies needs the server's socket. */

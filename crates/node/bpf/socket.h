@@ -131,7 +131,8 @@ static __always_inline int read_away(const struct sb_owned *flow, struct socket_
         facts->kind = SOCKET_LIVE;
         facts->state = known->ended ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
         /* During a handshake the server expects what is behind its SYN. */
-        facts->rcv_nxt = flow->state == SB_OWN_ADOPTING && !known->rcv_nxt ? flow->asked : known->rcv_nxt;
+        facts->rcv_nxt =
+            flow->state == SB_OWN_ADOPTING && !known->rcv_nxt ? first_byte(flow) : known->rcv_nxt;
         facts->copied_seq = known->rcv_nxt;
         facts->snd_nxt = known->snd_nxt;
         facts->snd_una = known->snd_una;

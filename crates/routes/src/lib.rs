@@ -18,7 +18,7 @@ mod split;
 use std::collections::{BTreeMap, HashMap};
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
-use switchback_config::{Action, Conditions, HostMatch, PathMatch, Protocol, Route};
+use switchback_config::{Action, Conditions, HostMatch, PathMatch, Protocol, Rewrite, Route};
 use switchback_http::{Reject, path};
 
 pub use hello::{ACME_TLS, failed_hello, takes_all};
@@ -117,6 +117,11 @@ impl Routes {
     /// Action of the route with this index.
     pub fn action(&self, index: usize) -> &Action {
         &self.routes[index].action
+    }
+
+    /// What the route with this index changes of a request.
+    pub fn changes(&self, index: usize) -> &Rewrite {
+        &self.routes[index].rewrite
     }
 
     /// Index of the route of [`find`](Self::find).

@@ -444,7 +444,8 @@ impl Builder<'_> {
         start
     }
 
-    /// The first route that both classes allow. It is left to the L7 thread if it has other conditions, or is a redirect.
+    /// The first route that both classes allow. It is left to the L7 thread if it has other conditions, changes requests, or is a
+    /// redirect.
     fn verdicts(&self) -> Vec<u16> {
         let pairs =
             self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
@@ -462,10 +463,16 @@ impl Builder<'_> {
     }
 }
 
-/// Whether method, path and host decide what the route takes, and how often.
+/// Whether method, path and host decide what the route takes, and how often, and its requests stay as they are.
 fn is_decided(route: &Route) -> bool {
     let Conditions { hosts: _, path, methods: _, headers, query, clients } = &route.conditions;
-    let others = [headers.is_empty(), query.is_empty(), clients.is_none(), route.except.is_empty()];
+    let others = [
+        headers.is_empty(),
+        query.is_empty(),
+        clients.is_none(),
+        route.except.is_empty(),
+        route.rewrite.is_empty(),
+    ];
     let is_plain = !matches!(path, Some(PathMatch::Regex(_))) && route.limit.is_none();
     is_plain && others.iter().all(|is_empty| *is_empty)
 }

@@ -22,8 +22,9 @@ use crate::group::{Group, NodeState};
 use crate::key::share_of;
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
+use switchback_flow::new_head::NewHead;
 use switchback_rates::RequestLimits;
-use switchback_routes::{Request, Routes};
+use switchback_routes::{Request, Routes, rewritten};
 
 pub use crate::group::LocalMachine;
 pub use switchback_flow::NodeId;
@@ -397,6 +398,22 @@ impl Plan {
             Action::Redirect(redirect) => Choice::Redirect(redirect),
             Action::Respond(status) => Choice::Respond(*status),
         }
+    }
+
+    /// The head for the server of a request that this route of the service takes, and that `data` begins with; None if the
+    /// route does not change it.
+    pub fn new_head(
+        &self,
+        (service, route): (usize, usize),
+        head: &Head<'_>,
+        data: &[u8],
+    ) -> Result<Option<NewHead>, Reject> {
+        let changes = self.services[service].routes.changes(route);
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let text = rewritten(data, head, changes)?.into_owned();
+        NewHead::new(text, head.len).map(Some).ok_or(Reject::HeadTooLong)
     }
 
     /// Whether the request's route allows HTTP/2 without TLS.

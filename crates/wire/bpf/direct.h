@@ -113,7 +113,7 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
                 return -1;
         sb_write_outer(data, t->source, t->dest, traffic_class, sizeof(*shim) + inner_len, v4);
         sb_write_shim(shim, t->source_port, t->dest_port, inner_len, 0, v4);
-        t->option.version = SB_VERSION;
+        t->option.version = SB_VERSION_USUAL;
         input = sb_client_tag_input(t->node, &t->flow, &t->option);
         if (!input)
                 return -1;

@@ -19,11 +19,15 @@
 #define SB_TTL         64
 
 /*
- * Version of the format (docs/decisions/0037). A receiver drops packets of a later version than it knows; so
+ * Newest version of the format (docs/decisions/0037). A receiver drops packets of a later version than it knows; so
  * a sender uses none that the receiver has not said that it knows, in HELLO or REPORT. Within a version,
  * reserved bytes are sent as 0 and ignored, and so are unknown flags.
  */
-#define SB_VERSION 1
+#define SB_VERSION 2
+/* Version of all packets that need nothing of a later one. */
+#define SB_VERSION_USUAL 1
+/* Version of ADOPT with a head that is longer or shorter than the client's. */
+#define SB_VERSION_GROWN 2
 
 /*
  * Time of a node. Its clock counts steps of 2^SB_CLOCK_SHIFT ns of CLOCK_MONOTONIC from a random number, so
@@ -356,7 +360,10 @@ struct sb_flow_state {
         __be32 next;
         /* `sb_framing.left` at the mark, saturated at 2^32 - 1. */
         __be32 left;
-        /* Which of the last 32 requests were HEAD, the latest in the lowest bit. */
+        /*
+         * Which of the last 32 requests were HEAD, the latest in the lowest bit. In ADOPT of version 2 the upper half
+         * is by how many bytes the head in the packet is longer than the one that the client has sent; negative: shorter.
+         */
         __be32 heads;
         /* Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT. */
         __be16 requests;
@@ -611,7 +618,7 @@ struct sb_option {
         __u8 type;
         /* Length of what follows, in 4-byte words. */
         __u8 length;
-        /* Version of the format, SB_VERSION. */
+        /* Version of the format: SB_VERSION_USUAL, or that of what the packet needs. */
         __u8 version;
         /* Operation. */
         __u8 op;

@@ -255,7 +255,7 @@ struct sb_owned {
         __u8 reason;         /* enum sb_reason of a released flow */
         __u8 slot;           /* in `adopting` where the flow has reserved a place; 0: none */
         __u32 asked_us;      /* time of the last request, of a clock that wraps */
-        __u32 asked;         /* sequence number of the last request */
+        __u32 asked;         /* sequence number of the last request, as the client knows it */
         __u8 again;          /* SB_HANDOVER_AGAIN applies to the last request, which is not acknowledged */
         __u8 keeps;          /* client and server keep the connection open behind the last request */
         __be16 mark_framing; /* at `next`: sb_flow_state.framing and .left */
@@ -275,7 +275,11 @@ struct sb_owned {
         __u32 via;           /* end of the address of the switch that the flow came by last */
         __u32 insure;        /* KiB from which on the response is insurable, and SB_INSURE_*; 0: not known */
         __u16 node;          /* number of the node of this machine that has it */
-        __u16 reserved;
+        /*
+         * Bytes by which the last request's head is longer for the server than the client has sent it. Its first byte has
+         * that many numbers less for the server than `asked`, and its end the client's number.
+         */
+        __s16 grown;
         struct sb_masquerade masquerade;
         struct sb_away away;
         struct sb_ended ended;

@@ -506,7 +506,7 @@ static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, _
         shim->option.opt_class = bpf_htons(SB_OPTION_CLASS);
         shim->option.type = SB_OPTION_TYPE;
         shim->option.length = (sizeof(shim->option) - 4) / 4;
-        shim->option.version = SB_VERSION;
+        shim->option.version = SB_VERSION_USUAL;
 }
 
 /* Whether the first Geneve option is ours. */

@@ -6,7 +6,9 @@ pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
 pub const SB_TTL: u32 = 64;
-pub const SB_VERSION: u8 = 1;
+pub const SB_VERSION: u8 = 2;
+pub const SB_VERSION_USUAL: u8 = 1;
+pub const SB_VERSION_GROWN: u8 = 2;
 pub const SB_CLOCK_SHIFT: u32 = 20;
 pub const SB_EPOCH_SHIFT: u32 = 12;
 pub const SB_NUMBER_MIN: u32 = 256;
@@ -110,6 +112,7 @@ pub const SB_INSURED_RESPONSE: u32 = 2048;
 pub const SB_INSURED_UNKNOWN: u64 = 4611686018427387904;
 pub const SB_HEIRS: u32 = 2;
 pub type __u8 = ::std::os::raw::c_uchar;
+pub type __s16 = ::std::os::raw::c_short;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __s64 = ::std::os::raw::c_longlong;
@@ -904,7 +907,7 @@ pub struct sb_owned {
     pub via: __u32,
     pub insure: __u32,
     pub node: __u16,
-    pub reserved: __u16,
+    pub grown: __s16,
     pub masquerade: sb_masquerade,
     pub away: sb_away,
     pub ended: sb_ended,

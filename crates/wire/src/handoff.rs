@@ -76,7 +76,7 @@ pub fn blank(op: sb_op) -> sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
-        version: SB_VERSION,
+        version: SB_VERSION_USUAL,
         op: op as u8,
         ..sb_option::default()
     }

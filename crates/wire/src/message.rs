@@ -81,8 +81,10 @@ impl Reading {
 pub enum ToNode {
     /// Adopt the flow: the packet begins a request.
     Adopt {
-        /// Bytes of the request that the switch has read, from the packet's first byte on.
+        /// Bytes of the request that the switch has read, from its first byte on, as the client has sent it.
         head: u16,
+        /// By how many bytes the head in the packet is longer than the client's.
+        grown: i16,
         /// See [`Recovery`].
         recovery: Recovery,
         /// Share of the listener's accept queue up to which to adopt, in percent; 0: no limit.
@@ -141,7 +143,15 @@ impl ToNode {
         let question =
             |next: Generation| op.saying(&sb_question { flow: state, next_generation: next.to_be() });
         let (flags, option) = match *self {
-            ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), handover(head, queue_share)),
+            ToNode::Adopt { head, grown: 0, recovery, queue_share } => {
+                (recovery.flags(), handover(head, queue_share))
+            }
+            ToNode::Adopt { head, grown, recovery, queue_share } => {
+                let heads = flow.heads & 0xffff | u32::from(grown.cast_unsigned()) << 16;
+                let flow = sb_flow_state { heads: heads.to_be(), ..state };
+                let said = sb_handover { flow, boundary: head.to_be(), queue_share, reserved: 0 };
+                (recovery.flags(), sb_option { version: SB_VERSION_GROWN, ..op.saying(&said) })
+            }
             ToNode::Resume => (SB_HANDOVER_RESUME, handover(0, 0)),
             ToNode::Forward(reading) | ToNode::Confirm(reading) => {
                 (reading.flags(), handover(reading.boundary(), 0))
@@ -164,6 +174,10 @@ impl ToNode {
             sb_op::SB_OP_ADOPT if flags & SB_HANDOVER_RESUME != 0 => ToNode::Resume,
             sb_op::SB_OP_ADOPT => ToNode::Adopt {
                 head: boundary,
+                grown: match option.version >= SB_VERSION_GROWN {
+                    true => ((u32::from_be(said.flow.heads) >> 16) as u16).cast_signed(),
+                    false => 0,
+                },
                 recovery: Recovery::read(flags),
                 queue_share: said.queue_share,
             },
@@ -572,7 +586,7 @@ mod tests {
         let request = Reading::Request { head: 90, recovery };
         let both = SB_HANDOVER_LAST | SB_HANDOVER_AGAIN;
         let rows = [
-            (ToNode::Adopt { head: 90, recovery, queue_share: 80 }, both, 90, 80),
+            (ToNode::Adopt { head: 90, grown: 0, recovery, queue_share: 80 }, both, 90, 80),
             (ToNode::Forward(request), SB_HANDOVER_REQUEST | both, 90, 0),
             (ToNode::Forward(Reading::None), 0, 0, 0),
             (ToNode::Confirm(Reading::More { skip: 4 }), SB_HANDOVER_READ, 4, 0),
@@ -589,6 +603,18 @@ mod tests {
             assert_eq!(option, sb_option { flags: flags as u8, ..expected }, "{message:?}");
             assert_eq!(ToNode::read(&option), Some(message));
             assert_eq!(FlowState::read(&option), state);
+        }
+    }
+
+    #[test]
+    fn only_an_adoption_with_a_longer_or_shorter_head_is_of_a_later_version() {
+        let state = FlowState { heads: 1, ..FlowState::at(Seq(1), Seq(7)) };
+        for grown in [i16::MIN, -1, 0, 1, i16::MAX] {
+            let adopt = ToNode::Adopt { head: 90, grown, recovery: Recovery::default(), queue_share: 80 };
+            let option = adopt.option(&state);
+            assert_eq!(ToNode::read(&option), Some(adopt));
+            assert_eq!(option.version, if grown == 0 { SB_VERSION_USUAL } else { SB_VERSION_GROWN });
+            assert_eq!(FlowState::read(&option).heads & 0xffff, 1);
         }
     }
 

@@ -120,6 +120,15 @@ pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<
     out
 }
 
+/// A TCP packet with the headers of `packet` and this data, with FIN if it `closes` the connection.
+pub fn with_data(packet: &[u8], view: &TcpView, seq: Seq, data: &[u8], closes: bool) -> Vec<u8> {
+    let mut out = [&packet[..view.data], data].concat();
+    out[view.tcp + 4..view.tcp + 8].copy_from_slice(&seq.0.to_be_bytes());
+    out[view.tcp + 13] = view.flags & !flags::FIN | flags::PSH | if closes { flags::FIN } else { 0 };
+    seal(&mut out, view.tcp);
+    out
+}
+
 /// Appends the data of `next`, which follows that of `packet`, with its FIN. Acknowledgment and options stay unchanged.
 pub fn append(packet: &mut Vec<u8>, view: &mut TcpView, next: &[u8], next_view: &TcpView) {
     packet.truncate(view.end);

@@ -158,6 +158,7 @@ fn request(cluster: &Cluster, connection: &Connection, number: usize, request: &
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "session": request.session.as_ref().map(|read| session(cluster, read)),
+        "rewritten": request.rewritten.as_ref().map(|text| text.escape_ascii().to_string()),
         "outcome": outcome,
         outcome: details,
     })

@@ -56,6 +56,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
     if let Some(session) = &request.session {
         self::session(lines, cluster, session, &request.outcome);
     }
+    lines.add_rewritten(request.rewritten.as_ref());
     match &request.outcome {
         Outcome::Forwarded(forwarded) => self::forwarded(lines, cluster, forwarded, request.session.as_ref()),
         Outcome::Answered { status, location: Some(location) } => {
@@ -129,7 +130,9 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
     let has_session = session.is_some_and(|session| session.names != Names::Nothing);
     let state = if has_session { "because of its session" } else { AT_FIRST };
     let chosen = match forwarded.flow {
-        Flow::Anew => format!("{node}, which has the connection for another pool and adopts it anew"),
+        Flow::Anew => format!(
+            "{node}, which has the connection, and adopts it anew for another pool or with the changed head"
+        ),
         Flow::New => format!("{node}, {state}"),
         Flow::Stays => format!("{node}, because it has the connection"),
         Flow::Moves(from) => {
@@ -175,7 +178,8 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
         (Err(Slow::NoAutomaton), ..) => format!("{by_l7}: the routes need more room than XDP has"),
         (Err(Slow::TooLong), ..) => format!("{by_l7}: the head is longer than what XDP reads"),
         (Err(Slow::Route), ..) => {
-            format!("{by_l7}: the route has conditions or limits that XDP does not know")
+            let which = "the route has conditions or limits that XDP does not know, or changes requests";
+            format!("{by_l7}: {which}")
         }
         (Err(Slow::Unknown(place)), ..) => {
             lines.add("decided", format!("{by_l7}: XDP does not read what is at byte {}", place.offset));
@@ -185,7 +189,7 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
         (Err(Slow::Session), ..) => {
             format!("{by_l7}: XDP does not read what says which node has the session")
         }
-        (Ok(()), Flow::Anew, _) => format!("{by_l7}: the node has the connection for another pool"),
+        (Ok(()), Flow::Anew, _) => format!("{by_l7}: the node adopts the connection anew"),
         (Ok(()), Flow::New, alone)
             if alone != Some(false) && cluster.pools[forwarded.pool].chooses_ahead() =>
         {

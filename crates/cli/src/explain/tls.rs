@@ -137,9 +137,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
         lines.add("limit", format!("{limit}, which {} counts", node_of(cluster, connection)));
     }
     let node = node_of(cluster, connection);
-    for (index, line) in request.rewritten.iter().flat_map(|text| head_lines(text)).enumerate() {
-        lines.add(if index == 0 { "becomes" } else { "" }, line);
-    }
+    lines.add_rewritten(request.rewritten.as_ref());
     match &request.outcome {
         Decrypted::Here(pool) => {
             lines.add("pool", in_pool(cluster, &cluster.pools[*pool]));
@@ -176,10 +174,4 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
         Decrypted::Refused(why) => lines.add_refusal(why, "the client gets"),
     }
     lines.0
-}
-
-/// The lines of a head, without the empty one.
-fn head_lines(text: &[u8]) -> impl Iterator<Item = String> {
-    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    lines.filter(|line| !line.is_empty()).map(printable_start)
 }

@@ -53,6 +53,15 @@ impl Lines {
         limits.into_iter().for_each(|limit| self.add("limit", limit));
     }
 
+    /// Adds the head that the server gets instead of the client's, if there is one.
+    pub fn add_rewritten(&mut self, head: Option<&Vec<u8>>) {
+        let lines = head.into_iter().flat_map(|head| head.split(|byte| *byte == b'\n'));
+        let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        for (index, line) in lines.filter(|line| !line.is_empty()).enumerate() {
+            self.add(if index == 0 { "becomes" } else { "" }, printable_start(line));
+        }
+    }
+
     /// Adds why and where the request is refused, and who learns the status.
     pub fn add_refusal(&mut self, refusal: &Refusal, client_gets: &str) {
         let (reject, status) = (refusal.reject, refusal.reject.status());

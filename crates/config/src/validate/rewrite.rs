@@ -17,7 +17,7 @@ enum Key {
 impl Mistakes {
     pub(super) fn rewrite(&mut self, route: &raw::Route, conditions: &Conditions, tls: &TlsMode) -> Rewrite {
         let raw::Route { rewrite, request_header, .. } = route;
-        self.rewrite_has_server(route, tls);
+        self.rewrite_has_server(route);
         let mut changes = Rewrite::default();
         if let Some(place) = rewrite {
             let raw::Rewrite { host, path, prefix } = place.get_ref();
@@ -35,7 +35,7 @@ impl Mistakes {
     }
 
     /// Checks that the server of a route gets what somebody has read.
-    fn rewrite_has_server(&mut self, route: &raw::Route, tls: &TlsMode) {
+    fn rewrite_has_server(&mut self, route: &raw::Route) {
         let leads_nowhere = route.redirect.is_some() || route.respond.is_some();
         let places = [
             ("rewrite", route.rewrite.as_ref().map(|place| place.span().start)),
@@ -48,12 +48,8 @@ impl Mistakes {
                     place,
                     format!("{key} is about what servers get, but the route leads to none"),
                 );
-            } else if *tls == TlsMode::Off {
-                let what = format!(
-                    "{key} in a service without TLS, whose requests reach servers as they were sent, allowed is it with \
-                     [service.tls]"
-                );
-                self.at_offset(place, what);
+            } else if route.h2c.as_ref().is_some_and(|h2c| *h2c.get_ref()) {
+                self.at_offset(place, format!("{key} with h2c, of which the switch reads nothing"));
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::connection::Connection;
 use crate::destination::Chosen;
 use crate::destination::Placement;
 use crate::entry::Entry;
+use crate::new_head::NewHead;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, World};
 
@@ -108,10 +109,11 @@ impl Adopting {
     fn send(&self, connection: &Connection, world: &mut dyn World) {
         let (request, entry) = (&self.request, self.request.after());
         let queue_share = world.queue_share(request.request.group);
-        let mut packets = request.packets.iter();
-        let Some(first) = packets.next() else { return };
+        let packets = request.for_node();
+        let Some((first, packets)) = packets.split_first() else { return };
         let (head, recovery) = (request.request.read, request.recovery(connection));
-        let adopt = ToNode::Adopt { head, recovery, queue_share };
+        let grown = request.head.as_ref().map_or(0, NewHead::grown);
+        let adopt = ToNode::Adopt { head, grown, recovery, queue_share };
         world.send_to((entry.node, self.second), adopt, &entry.flow_state(), (&first.view, &first.bytes));
         for packet in packets {
             world.forward(entry, packet, request.reading(packet, recovery));
@@ -216,7 +218,9 @@ impl Adopting {
         };
         world.adopted(request, connection, queue, chosen);
         // The first packet has arrived with the adoption.
-        if request.undelivered(connection).len() > 1 {
+        let undelivered = request.undelivered(connection);
+        let arrived = usize::from(request.head.is_none());
+        if undelivered.len() > arrived {
             return Delivering::ask(self.request, connection, world);
         }
         connection.finish_request(world.now());

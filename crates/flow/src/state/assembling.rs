@@ -254,8 +254,9 @@ impl Assembling {
                 world.count(Count::RequestRefused(&reply));
                 Step::Leave(refuse(Refusal { reply, head, abort: false }, connection, world))
             }
-            Verdict::To(request) => {
+            Verdict::To { request, head } => {
                 let mut request = Box::new(InProgress::begin(request, connection, world.now()));
+                request.head = head;
                 world.count(Count::CookiesIgnored(request.request.cookies_ignored));
                 world.keep_name_whole(&mut request, data);
                 *self = Assembling::new(world.now());

@@ -19,6 +19,7 @@ mod invariants;
 mod load;
 mod malformed;
 mod moved;
+mod new_heads;
 mod numbered;
 mod outlive;
 mod over;

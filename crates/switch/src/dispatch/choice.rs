@@ -32,9 +32,11 @@ impl Dispatcher {
             Some(session) => self.next_of_session(at, request.group, session, entry.node),
             None => self.next_by_policy(at, request, entry.node, choice),
         };
-        // A node knows one pool for each adopted flow.
+        // A node knows one pool for each adopted flow, and a new head comes with an adoption.
         match next {
-            Next::Stays if !self.plan.matches_session(request.group, &entry.mark.session) => {
+            Next::Stays
+                if request.rewrites || !self.plan.matches_session(request.group, &entry.mark.session) =>
+            {
                 Next::Leaves(Some(entry.node).filter(|_| request.session.is_none()))
             }
             next => next,
@@ -172,7 +174,8 @@ impl Dispatcher {
     /// recognise copies of what it has passed on, and only for a single packet with room for one more option, without a
     /// session.
     pub(super) fn second(&self, at: Moment<'_>, request: &InProgress, first: NodeId) -> Option<NodeId> {
-        let fits = request.packets.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
+        let fits = request.packets.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX)
+            && request.head.is_none();
         let is_tied = request.has_waited || request.request.session.is_some();
         if !fits || is_tied || !request.tried.is_empty() {
             return None;

@@ -534,7 +534,7 @@ impl Dispatcher {
             return;
         }
         let judged = match self.judge_whole(at, flow, &entry, packet, view) {
-            Some(Judged { verdict: Verdict::To(request), next: Some(Next::Stays) }) => {
+            Some(Judged { verdict: Verdict::To { request, .. }, next: Some(Next::Stays) }) => {
                 self.forward_at_once(at, flow, &request, packet, view);
                 return;
             }
@@ -656,7 +656,9 @@ impl Dispatcher {
         }
         let verdict = self.judge(at, flow, &packet[view.data..view.end], entry);
         let next = match &verdict {
-            Verdict::To(request) if request.takes_all_to(view.end_seq()) && request.not_before.is_none() => {
+            Verdict::To { request, .. }
+                if request.takes_all_to(view.end_seq()) && request.not_before.is_none() =>
+            {
                 Some(self.next_node(at, request, entry, None))
             }
             _ => None,
@@ -748,13 +750,11 @@ impl Dispatcher {
             Taken::After(wait) => Some(at.now + wait),
             Taken::Over(wait) => return answer(Reply::TooMany { retry_after: retry_after(wait) }),
         };
-        let Some(choice) = route.map(|route| self.plan.choice(service, route)) else {
-            return answer(Reply::Status(404));
-        };
+        let Some(route) = route else { return answer(Reply::Status(404)) };
         if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head, client) {
             return Verdict::Answer { reply: Reply::Status(505), head: false };
         }
-        let pool = match choice {
+        let pool = match self.plan.choice(service, route) {
             Choice::Redirect(redirect) => return answer(Reply::redirect(redirect, &head, flow.vip())),
             Choice::Respond(status) => return answer(Reply::Status(status)),
             Choice::Pool(pool) => pool,
@@ -763,8 +763,17 @@ impl Dispatcher {
                 self.plan.pool_of_split(&split, flow, &head, entry.mark.next, at.now)
             }
         };
+        let new = match self.plan.new_head((service, route), &head, data) {
+            Err(reject) => return refuse(reject, is_head),
+            Ok(new) => new,
+        };
+        // Behind a new head nothing is read yet, so that it needs no more packets than its own.
+        let data = if new.is_some() { &data[..head.len] } else { data };
         match self.judge_for((service, pool), at.now, flow, (&head, data), entry) {
-            Verdict::To(request) => Verdict::To(Request { not_before, ..request }),
+            Verdict::To { request, .. } => {
+                let rewrites = new.is_some();
+                Verdict::To { request: Request { not_before, rewrites, ..request }, head: new }
+            }
             verdict => verdict,
         }
     }
@@ -793,20 +802,19 @@ impl Dispatcher {
             after.mode = Mode::AtNode(Stream::Requests);
         }
         match entered {
-            Ok(read) => Verdict::To(Request {
-                read: mark::saturated(read),
-                group,
-                side,
-                key,
-                service,
-                last: !head.keep_alive,
-                repeatable,
-                after,
-                session: said.session,
-                wanted: None,
-                cookies_ignored: said.ignored,
-                not_before: None,
-            }),
+            Ok(read) => {
+                let request = Request {
+                    read: mark::saturated(read),
+                    side,
+                    key,
+                    last: !head.keep_alive,
+                    repeatable,
+                    session: said.session,
+                    cookies_ignored: said.ignored,
+                    ..Request::new(group, service, after)
+                };
+                Verdict::To { request, head: None }
+            }
             Err(reject) => Verdict::Answer { reply: Reply::Refused(reject), head: is_head },
         }
     }
@@ -842,12 +850,13 @@ impl Dispatcher {
         };
         let mut after = *entry;
         after.enter_tunnel(hello.len);
-        Verdict::To(Request {
+        let request = Request {
             key: self.plan.client_key(group, flow),
             last: true,
             wanted: self.plan.node_of_tls_session(group, &hello, now),
             ..Request::new(group, service, after)
-        })
+        };
+        Verdict::To { request, head: None }
     }
 
     /// The side that answers the request, on a machine that is also a node, as far as the pool decides it. If it

@@ -170,7 +170,7 @@ impl Dispatcher {
         let data = &packet[held.view.data..held.view.end];
         // The program has taken its tokens.
         let request = match self.judge(Moment { take: &unlimited, ..at }, flow, data, &before) {
-            Verdict::To(request) if request.takes_all_to(held.end()) => request,
+            Verdict::To { request, head: None } if request.takes_all_to(held.end()) => request,
             // The configuration is another one by now.
             verdict => {
                 let judged = Judged { verdict, next: None };

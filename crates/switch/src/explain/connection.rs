@@ -10,6 +10,7 @@ use super::tls::{APPLICATION_DATA, Greeting, Hello, OverTls};
 use switchback_flow::answer::Reply;
 use switchback_flow::entry::Entry;
 use switchback_flow::held::{Held, HeldPacket};
+use switchback_flow::new_head::NewHead;
 use switchback_flow::request::Request;
 use switchback_flow::verdict::Verdict;
 
@@ -127,7 +128,7 @@ impl Connection {
                 ));
             } else {
                 let outcome = Outcome::Incomplete { received, closed };
-                self.explain(explainer, &data, Vec::new(), (None, outcome));
+                self.explain(explainer, &data, Vec::new(), (None, outcome), None);
             }
         }
         (!self.held.is_empty() && end.before(self.seen)).then_some(self.offset + data.len() as u64)
@@ -183,7 +184,7 @@ impl Connection {
                     self.answered(explainer, &data, reply);
                     return false;
                 }
-                Verdict::To(request) => self.forwarded(explainer, &data, &request),
+                Verdict::To { request, head } => self.forwarded(explainer, &data, &request, head.as_ref()),
             }
         }
         self.offset += u64::from(self.entry.mark.next - start.mark.next);
@@ -223,7 +224,7 @@ impl Connection {
             (Reply::Refused(reject), None) => {
                 Outcome::Refused(Refusal::of_head(reject, data, &limits, self.offset))
             }
-            (Reply::Refused(reject @ Reject::AmbiguousPath), Some(head)) => {
+            (Reply::Refused(reject @ (Reject::AmbiguousPath | Reject::HeadTooLong)), Some(head)) => {
                 Outcome::Refused(Refusal::of_path(reject, data, &head, self.offset))
             }
             (Reply::Refused(reject), Some(head)) => {
@@ -235,10 +236,16 @@ impl Connection {
             }
             (reply, _) => Outcome::Answered { status: reply.status(), location: None },
         };
-        self.explain(explainer, data, routes, (None, outcome));
+        self.explain(explainer, data, routes, (None, outcome), None);
     }
 
-    fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], request: &Request) {
+    fn forwarded(
+        &mut self,
+        explainer: &mut Explainer,
+        data: &[u8],
+        request: &Request,
+        new_head: Option<&NewHead>,
+    ) {
         let after = request.after;
         let Ok(Progress::Complete(head)) = parse_head(data, &explainer.limits()) else {
             unreachable!("what is not a head is not forwarded");
@@ -249,7 +256,7 @@ impl Connection {
             self.over = true;
             let routes = explainer.routes(service, &head, self.flow.client().ip());
             let outcome = Outcome::Answered { status: 503, location: None };
-            self.explain(explainer, data, routes, (session, outcome));
+            self.explain(explainer, data, routes, (session, outcome), None);
             return;
         };
         let pool = explainer.dispatcher.plan().pool_of(request.group);
@@ -276,7 +283,8 @@ impl Connection {
             then,
         });
         let routes = explainer.routes(service, &head, self.flow.client().ip());
-        self.explain(explainer, data, routes, (session, outcome));
+        let rewritten = new_head.map(|head| head.text().to_vec());
+        self.explain(explainer, data, routes, (session, outcome), rewritten);
         self.entry = Entry { node, ..after };
         // After an upgrade the server decides whether requests follow.
         self.over = !after.has_requests();
@@ -288,6 +296,7 @@ impl Connection {
         data: &[u8],
         routes: Vec<Option<String>>,
         (session, outcome): (Option<SessionRead>, Outcome),
+        rewritten: Option<Vec<u8>>,
     ) {
         self.requests.push(Explanation {
             offset: self.offset,
@@ -299,6 +308,7 @@ impl Connection {
             },
             routes,
             session,
+            rewritten,
             outcome,
         });
     }

@@ -21,6 +21,8 @@ pub struct Explanation {
     pub routes: Vec<Option<String>>,
     /// The request's session, if the pool has sessions that stay with their nodes.
     pub session: Option<SessionRead>,
+    /// The head as the route changes it for the server; None if it does not.
+    pub rewritten: Option<Vec<u8>>,
     /// What the switch does with the request.
     pub outcome: Outcome,
 }
@@ -104,8 +106,8 @@ pub enum Flow {
     New,
     /// The same node.
     Stays,
-    /// The same node with another pool: the node releases the flow and adopts it again, because it associates each flow
-    /// with one pool for its cookies.
+    /// The same node, which releases the flow and adopts it again: with another pool, because it associates each flow with
+    /// one pool for its cookies, or with a head that the route has changed.
     Anew,
     /// This other node, which releases the flow.
     Moves(usize),
@@ -118,7 +120,7 @@ pub enum Slow {
     NoAutomaton,
     /// The head is longer than `SB_EXPRESS_HEAD_MAX` bytes.
     TooLong,
-    /// The route has a condition on a header field.
+    /// The route has a condition on a header field, or changes requests.
     Route,
     /// The node depends on data that the automaton does not read.
     Session,

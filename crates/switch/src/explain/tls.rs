@@ -154,7 +154,7 @@ impl Hello {
             Verdict::Incomplete(_) => return None,
             Verdict::Answer { reply: Reply::Alert(reject), .. } => (None, Greeting::Alert(reject)),
             Verdict::Answer { .. } => (None, Greeting::PlainHttp),
-            Verdict::To(request) => (Some(request), Greeting::Alert(Reject::Unavailable)),
+            Verdict::To { request, .. } => (Some(request), Greeting::Alert(Reject::Unavailable)),
         };
         let mut hello = Hello::new(explainer, flow, data, outcome);
         if let Some(request) = request {

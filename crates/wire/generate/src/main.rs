@@ -109,7 +109,7 @@ struct Types;
 impl ParseCallbacks for Types {
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
         match name {
-            _ if name.starts_with("SB_FRAMING_HAS_") || name == "SB_VERSION" => Some(IntKind::U8),
+            _ if name.starts_with("SB_FRAMING_HAS_") || name.starts_with("SB_VERSION") => Some(IntKind::U8),
             _ if name.starts_with("SB_FRAMING_") || name.starts_with("SB_MARK_") => Some(IntKind::U16),
             _ => None,
         }

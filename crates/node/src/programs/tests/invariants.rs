@@ -9,9 +9,9 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     NodeAddress, SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_NUMBER_MIN,
-    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_PROBE_KEPT, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq,
-    address_bytes, address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op,
-    sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_PROBE_KEPT, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION,
+    SB_VERSION_GROWN, Seq, address_bytes, address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow,
+    sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -104,6 +104,14 @@ fn read_second(bytes: &[u8]) -> Option<sb_second> {
 }
 
 impl Handoff {
+    /// Sequence number that the first byte of the packet's data has for the server.
+    pub fn server_seq(&self) -> Seq {
+        let heads = u32::from_be(self.option.flow_state().heads);
+        let grows = self.op() == Some(sb_op::SB_OP_ADOPT) && self.option.version >= SB_VERSION_GROWN;
+        let grown = if grows { i32::from(((heads >> 16) as u16).cast_signed()) } else { 0 };
+        Seq(self.view.seq.0.wrapping_sub(grown.cast_unsigned()))
+    }
+
     /// Parses the frame as an incoming handoff packet, with any tag.
     pub fn read(frame: &[u8]) -> Option<Handoff> {
         let (_, dest) = addresses(frame.get(ETHERNET..)?, ip_header(frame)?)?;
@@ -330,7 +338,8 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
         "{op:?} is delivered"
     );
     let is_forwarded = matches!(op, SB_OP_FORWARD | SB_OP_CONFIRM);
-    let inner = &if is_forwarded { in_time(inner, handoff, packet) } else { inner.to_vec() }[..];
+    let inner =
+        &if is_forwarded { in_time(inner, handoff, packet) } else { renumbered(inner, handoff, packet) }[..];
     let outer = ip_header(frame).expect("the outer header");
     let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
     if class & 3 == 3 {
@@ -342,6 +351,18 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
     } else {
         check_same(inner, packet, after);
     }
+}
+
+/// The packet with the number that its data has for the server. Its checksum is right if it was before.
+fn renumbered(packet: &[u8], handoff: &Handoff, out: &[u8]) -> Vec<u8> {
+    let (mut same, tcp) = (packet.to_vec(), handoff.view.tcp);
+    let seq = handoff.server_seq();
+    if seq != handoff.view.seq {
+        same[tcp + 4..tcp + 8].copy_from_slice(&seq.0.to_be_bytes());
+        assert!(!is_tcp_sealed(packet) || is_tcp_sealed(out), "the checksum of a packet with another number");
+        same[tcp + 16..tcp + 18].copy_from_slice(&out[tcp + 16..tcp + 18]);
+    }
+    same
 }
 
 /// Whether the packet was replaced by a RST, because the socket has not taken data that was read.

@@ -106,6 +106,14 @@ impl ToNode {
         let view = self.view();
         &self.packet[view.data..view.end]
     }
+
+    /// By how many bytes the head in the packet is longer than the client's.
+    pub fn grown(&self) -> i32 {
+        match message::ToNode::read(&self.option) {
+            Some(message::ToNode::Adopt { grown, .. }) => grown.into(),
+            _ => 0,
+        }
+    }
 }
 
 /// A dispatcher and the flow map.
@@ -373,6 +381,9 @@ impl World {
         let service = plan.service(flow().vip())?;
         let route = plan.route(service, &head, flow().client().ip()).ok()??;
         let Choice::Pool(pool) = plan.choice(service, route) else { return None };
+        if !matches!(plan.new_head((service, route), &head, data), Ok(None)) {
+            return None;
+        }
         if head.len != view.len() || head.body != Body::None || head.tunnel {
             return None;
         }

@@ -148,6 +148,30 @@ fn the_beginning_of_a_request_may_have_come_to_another_switch() {
     assert_eq!(sent.last().unwrap().data(), get("/web/b"));
 }
 
+/// The beginning of a request has been acknowledged here, and another switch has read it all, and perhaps given its node
+/// another head.
+#[test]
+fn what_another_switch_has_read_is_not_said_to_be_read() {
+    let mut world = World::of_several(CONFIG, 0);
+    let request = get("/web/a");
+    assert!(world.client_packet(&data(0, 0, &request[..9])).is_empty());
+    world.now += Duration::from_millis(210);
+    let kept = world.client_packet(&data(0, 0, &request[..9]));
+    assert_eq!(ops(&kept), [SB_OP_KEEP]);
+    world.kept(&kept[0]);
+    assert_eq!(TcpView::parse(&world.to_client[0]).unwrap().ack, ORIGIN + 9u32);
+    let len = request.len();
+    let said =
+        FlowState { generation: Generation::first(1), requests: 1, ..FlowState::at(ORIGIN, ORIGIN + len) };
+    let question = bare(&flow(), true, ORIGIN, SERVER, flags::ACK);
+    let asked = world.handoff(node(2), said.option(SB_OP_OWNED), &question);
+    assert_eq!((ops(&asked), asked[0].data()), (vec![SB_OP_CONFIRM], &b""[..]));
+    let sent = world.pass();
+    let last = sent.last().unwrap();
+    assert_eq!((last.op, last.node, last.data()), (SB_OP_CONFIRM, node(2), &request[..9]));
+    assert!(sent.iter().all(|sent| sent.option.flags == 0), "{sent:?}");
+}
+
 #[test]
 fn what_the_client_sends_beyond_it_goes_to_the_node_that_has_it() {
     let (mut world, len) = taken_by_another();
