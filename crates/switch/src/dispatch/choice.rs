@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use switchback_policy::Ask;
+use switchback_wire::SB_VERSION_GROWN;
 
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
@@ -94,7 +95,8 @@ impl Dispatcher {
         let Request { group, side, key, session, .. } = request.request;
         let is_next = |node| has_waited_longest || !self.pending.is_crowded((group, node));
         let adopting = self.pending.adopting(group);
-        let tried = (&request.tried[..], request.has_waited);
+        let tried = [&request.tried[..], &self.too_old_for(request)].concat();
+        let tried = (&tried[..], request.has_waited);
         // A reload may have removed the pool's sessions meanwhile.
         let Some(session) = session.filter(|_| self.plan.sessions(group).is_some()) else {
             if !is_next(None) {
@@ -102,7 +104,8 @@ impl Dispatcher {
             }
             let ask = Ask { key, now: at.now };
             let pick = || self.plan.pick((group, side), &ask, tried, adopting, &mut self.random);
-            return Placement::Any(request.choice.take().or_else(pick));
+            let choice = request.choice.take().filter(|node| !tried.0.contains(node));
+            return Placement::Any(choice.or_else(pick));
         };
         match self.plan.place(group, &session, tried, adopting, at.now) {
             Placement::Session(node) if self.is_awaited(request, node) => {
@@ -115,6 +118,16 @@ impl Dispatcher {
             Placement::Session(_) | Placement::Any(Some(_)) if !is_next(None) => Placement::Any(None),
             place => place,
         }
+    }
+
+    /// Nodes that do not know the version in which the request's adoption is written.
+    fn too_old_for(&self, request: &InProgress) -> Vec<NodeId> {
+        if request.head.as_ref().is_none_or(|head| head.grown() == 0) {
+            return Vec::new();
+        }
+        let newest = |id| self.plan.node(id)?.report.map(|(_, report)| report.newest);
+        let is_too_old = |id: &NodeId| newest(*id).is_some_and(|newest| newest < SB_VERSION_GROWN);
+        self.plan.ids().filter(is_too_old).collect()
     }
 
     /// The policy's choices for `count` first requests of the group that are still to come; none while requests wait for

@@ -11,6 +11,7 @@ mod hellos;
 mod listed;
 mod model;
 mod moves;
+mod new_heads;
 mod nodes;
 mod observed;
 mod path_mtu;

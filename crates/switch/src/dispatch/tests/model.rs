@@ -145,6 +145,8 @@ pub struct World {
     pub lagging: bool,
     ring: Vec<(Entry, Vec<u8>)>,
     reports: u16,
+    /// The newest version that nodes know.
+    pub newest: u8,
     pub to_client: Vec<Vec<u8>>,
     pub observed: Vec<Observation>,
     /// The program's token buckets.
@@ -224,6 +226,7 @@ impl World {
             lagging: false,
             ring: Vec::new(),
             reports: 0,
+            newest: SB_VERSION,
             to_client: Vec::new(),
             observed: Vec::new(),
             limiter: RefCell::new(Table::new(1000)),
@@ -579,7 +582,7 @@ impl World {
             flows: 1,
             first_byte: None,
             cpu: 0,
-            newest: SB_VERSION,
+            newest: self.newest,
             software: Default::default(),
         };
         let mut packet = Vec::new();
