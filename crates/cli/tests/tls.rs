@@ -27,6 +27,8 @@ mod lines;
 mod memory;
 #[path = "tls/moves.rs"]
 mod moves;
+#[path = "tls/outliers.rs"]
+mod outliers;
 #[path = "tls/relay.rs"]
 mod relay;
 #[path = "tls/rewrite.rs"]

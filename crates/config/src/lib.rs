@@ -27,6 +27,7 @@ mod limits;
 mod mistakes;
 mod network;
 mod node;
+mod outliers;
 mod path_change;
 mod pattern;
 mod persistence;
@@ -64,6 +65,7 @@ pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private}
 pub use limits::{Caps, Limits, TlsLimits};
 pub use network::{Admitted, ClientMatch, MAX_NETWORKS, Network, Networks};
 pub use node::{Adoption, MAX_NODES, Node, WEIGHTS};
+pub use outliers::Outliers;
 pub use path_change::PathChange;
 pub use pattern::Pattern;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
@@ -76,7 +78,7 @@ pub use rewrite::{CERTIFICATE_FIELDS, CLIENT_FIELDS, NewField, Rewrite, is_same_
 pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, Split, ValueMatch};
 pub use service::{MAX_LISTEN, Service};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
-pub use switchback_policy::PolicyKind;
+pub use switchback_policy::{PolicyKind, Terms};
 pub use tls::{
     CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model,
     Protocol, Server, TicketScope, Tls, TlsMode, TlsVersion,

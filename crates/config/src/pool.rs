@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::health::Health;
 use crate::limits::{size, time};
-use crate::{HashKey, Node, Persistence, PolicyKind};
+use crate::{HashKey, Node, Outliers, Persistence, PolicyKind};
 
 /// Allowed values of [`Pool::slow_start`].
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -51,6 +51,8 @@ pub struct Pool {
     pub delegate: Option<Delegate>,
     /// How each node checks its server, besides looking whether there is one; without, it does not.
     pub health: Option<Health>,
+    /// When a node is ejected because of what its server answers; without, none is.
+    pub outliers: Option<Outliers>,
     /// Whether another node goes on with a response whose node dies.
     pub resume: Resume,
     /// What agents that end TLS speak to their servers; the default in pools of other services.
@@ -66,7 +68,7 @@ impl Pool {
     }
 
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 12] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 13] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -82,6 +84,7 @@ impl Pool {
             ("second_candidate", self.second_candidate.to_string()),
             ("delegate", self.delegate.as_ref().map_or("(none)".to_owned(), Delegate::to_string)),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
+            ("outliers", self.outliers.as_ref().map_or("(none)".to_owned(), Outliers::to_string)),
             ("resume", self.resume.to_string()),
             ("protocol", self.protocol.to_string()),
             ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),

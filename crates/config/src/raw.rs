@@ -18,8 +18,8 @@ use crate::validate::DOMAINS_MAX;
 use crate::{
     Adoption, Balance, Challenge, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN,
     MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme,
-    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, persistence, pool, rate,
-    redirect, reports, shape, syntax, tls,
+    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, outliers, persistence,
+    pool, rate, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -373,6 +373,7 @@ pub(crate) struct Pool {
     #[schemars(extend("default" = ServerProtocol::default().name()))]
     pub protocol: Option<Spanned<String>>,
     pub health: Option<Health>,
+    pub outliers: Option<Spanned<Outliers>>,
     pub persistence: Option<Persistence>,
 }
 
@@ -418,6 +419,30 @@ pub(crate) struct Health {
     /// So many failed checks in a row make it unhealthy.
     #[schemars(transform = shape::number(health::TIMES), extend("default" = crate::Health::default().fall))]
     pub fall: Option<Spanned<i64>>,
+}
+
+/// When a node is ejected because its server fails requests: answers with a status from 500 to 599, or where nodes end TLS, not
+/// at all. It gets no requests then if another node can. Without the table none is ejected; a table without keys has the
+/// defaults. The pool has at least two nodes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Outliers {
+    /// So many failures in a row eject a node. After an ejection the first failure does it.
+    #[schemars(transform = shape::number(outliers::FAILURES))]
+    #[schemars(extend("default" = crate::Outliers::default().terms.failures))]
+    pub failures: Option<Spanned<i64>>,
+    /// How long. Each ejection is twice as long as the one before, until the node has served for as long as it was ejected.
+    #[schemars(transform = shape::time(outliers::TIME))]
+    #[schemars(extend("default" = time(crate::Outliers::default().terms.time)))]
+    pub time: Option<Spanned<String>>,
+    /// How long at most; at least `time`.
+    #[schemars(transform = shape::time(outliers::TIME))]
+    #[schemars(extend("default" = time(crate::Outliers::default().terms.max_time)))]
+    pub max_time: Option<Spanned<String>>,
+    /// Share of the pool's nodes that may be ejected at the same time; at least one node, and never all of them.
+    #[schemars(transform = shape::percent(outliers::SHARE, None))]
+    #[schemars(extend("default" = format!("{}%", crate::Outliers::default().max_share)))]
+    pub max_share: Option<Spanned<String>>,
 }
 
 /// How the requests of one session find the same node. Without the table each goes by the policy. A key of another mode is a
@@ -578,8 +603,8 @@ pub(crate) struct RouteLimits {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tls {
     /// Whether the servers end TLS themselves, with certificates of their own. A switch chooses the route by the server name and
-    /// the protocols in the ClientHello: routes have no conditions but `host`, `client` and `alpn`, and no `redirect`; their pools have no
-    /// `resume`, and no `path` in `[pool.health]`. No other key of this table goes with it.
+    /// the protocols in the ClientHello: routes have no conditions but `host`, `client` and `alpn`, and no `redirect`; their pools have
+    /// neither `resume` nor `outliers`, and no `path` in `[pool.health]`. No other key of this table goes with it.
     #[schemars(extend("default" = false))]
     pub passthrough: Option<Spanned<bool>>,
     /// Where the server of each node listens.

@@ -14,6 +14,7 @@ mod limits;
 mod machines;
 mod networks;
 mod nodes;
+mod outliers;
 mod passthrough;
 mod persistence;
 mod pool;

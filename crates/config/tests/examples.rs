@@ -14,7 +14,7 @@ mod markdown;
 
 /// What stands before an example that begins within a table.
 const BEFORE: [(&str, &str); 3] = [
-    ("[pool.", "[[pool]]\nname = \"web\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n"),
+    ("[pool.", "[[pool]]\nname = \"web\"\nnodes = [\"n1\", \"n2\"]\npolicy = \"round-robin\"\n"),
     ("[[service.route]]", "[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n"),
     (
         "[service.tls.",
@@ -129,6 +129,7 @@ fn ranges_and_defaults_are_those_of_the_code() {
         ("admin", &file["admin"], ""),
         ("access_log", &file["access_log"], "path = \"-\""),
         ("pool.health", &pool["health"], "path = \"/\""),
+        ("pool.outliers", &pool["outliers"], ""),
         ("pool.persistence", &pool["persistence"], "mode = \"insert\""),
         ("service.tls", &service["tls"], TLS),
     ] {

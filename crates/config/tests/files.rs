@@ -71,6 +71,7 @@ fn what_the_good_file_means() {
             second_candidate: false,
             delegate: None,
             health: None,
+            outliers: None,
             resume: Resume::Off,
             protocol: ServerProtocol::Http11,
             persistence: None,

@@ -16,8 +16,8 @@ use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
     Action, Balance, CertificateFiles, CertificateSource, Check, ClientCertificates, Cluster, Conditions,
-    Delegate, Error, HandOver, HashKey, InsertedCookie, Model, Persistence, PersistenceMode, PolicyKind,
-    Pool, Protocol, Resume, Route, SameSite, Server, Service, TlsMode, WEIGHTS,
+    Delegate, Error, HandOver, HashKey, InsertedCookie, Model, Outliers, Persistence, PersistenceMode,
+    PolicyKind, Pool, Protocol, Resume, Route, SameSite, Server, Service, TlsMode, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -74,6 +74,12 @@ interval = "2s"
 timeout = "1s"
 rise = 2
 fall = 3
+
+[pool.outliers]
+failures = 7
+time = "10s"
+max_time = "20s"
+max_share = "40%"
 
 [pool.persistence]
 mode = "insert"
@@ -469,6 +475,10 @@ fn check_cluster(cluster: &Cluster) {
 }
 
 fn check_pool(pool: &Pool) {
+    if let Some(Outliers { terms, max_share }) = &pool.outliers {
+        assert!(terms.failures > 0 && !terms.time.is_zero() && terms.time <= terms.max_time);
+        assert!((1..=100).contains(max_share) && pool.nodes.len() > 1);
+    }
     assert!(pool.policy == PolicyKind::Hash || pool.hash == HashKey::Client);
     let about_the_queue = matches!(pool.policy, PolicyKind::Fill | PolicyKind::AcceptQueue);
     assert!(pool.queue_limit <= 100 && (pool.queue_limit != 0 || !about_the_queue));
@@ -610,7 +620,7 @@ fn check_passthrough(cluster: &Cluster, service: &Service) {
         assert!(takes_hellos(route));
         assert!(!matches!(route.action, Action::Redirect(_) | Action::Respond(_)));
         for pool in route.action.pools().map(|pool| &cluster.pools[pool]) {
-            assert_eq!(pool.resume, Resume::Off);
+            assert_eq!((pool.resume, pool.outliers), (Resume::Off, None));
             assert!(pool.health.as_ref().is_none_or(|health| health.check == Check::Tcp));
         }
     }
@@ -626,7 +636,7 @@ fn takes_hellos(route: &Route) -> bool {
 }
 
 /// What is said of limits, reports and pools is what the file could have in their place. Not so the nodes of
-/// a pool, which are a list there, and its health and its persistence, which are tables.
+/// a pool, which are a list there, and its health, its outliers and its persistence, which are tables.
 fn check_words(cluster: &Cluster) {
     let default = Cluster { limits: Default::default(), ..cluster.clone() };
     let text = format!("{GOOD}[limits]\n{}", said("limits", &default.diff(cluster)));
@@ -642,7 +652,7 @@ fn check_words(cluster: &Cluster) {
         let usual = &default.pools[0];
         let mut new = default.clone();
         let (name, nodes) = (usual.name.clone(), usual.nodes.clone());
-        new.pools[0] = Pool { name, nodes, health: None, persistence: None, ..pool.clone() };
+        new.pools[0] = Pool { name, nodes, health: None, outliers: None, persistence: None, ..pool.clone() };
         let mut lines = said("pool web", &default.diff(&new));
         if !lines.contains("policy = ") {
             lines += &format!("policy = \"{}\"\n", usual.policy);

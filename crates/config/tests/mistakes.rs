@@ -281,6 +281,31 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "[pool.health]\nport = 80\n[[service]]",
         &["19:1: unknown key \"port\", allowed: fall, grpc, host, interval, path, rise, status, timeout"],
     ),
+    (
+        "[[service]]",
+        "[pool.outliers]\nfailures = 0\ntime = \"99ms\"\nmax_time = \"25h\"\nmax_share = \"0%\"\n[[service]]",
+        &[
+            "19:12: failures 0, allowed are 1 to 1000",
+            "20:8: bad time \"99ms\", allowed is a time from 100ms to 24h such as \"10s\"",
+            "21:12: bad max_time \"25h\", allowed is a time from 100ms to 24h such as \"10s\"",
+            "22:13: bad max_share \"0%\", allowed are \"1%\" to \"100%\"",
+        ],
+    ),
+    (
+        "[[service]]",
+        "[pool.outliers]\ntime = \"10m\"\n[[service]]",
+        &["19:8: time 10m is more than max_time 5m (the default), allowed is time <= max_time"],
+    ),
+    (
+        "[[service]]",
+        "[pool.outliers]\nmax_time = \"10s\"\n[[service]]",
+        &["19:12: time 30s (the default) is more than max_time 10s, allowed is time <= max_time"],
+    ),
+    (
+        "nodes = [\"n1\", \"n2\"]",
+        "outliers = {}\nnodes = [\"n1\"]",
+        &["15:12: outliers in pool \"web\", which has no other node, at least two nodes are needed"],
+    ),
     // Services.
     (
         "[\"192.0.2.100:80\", \"[2001:db8::100]:80\"]",

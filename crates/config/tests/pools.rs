@@ -6,7 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::{GOOD, changed, good, lines, pooled, read};
-use switchback_config::{Balance, Check, HashKey, Health, PolicyKind, Pool, Resume, ServerProtocol};
+use switchback_config::{
+    Balance, Check, HashKey, Health, Outliers, PolicyKind, Pool, Resume, ServerProtocol, Terms,
+};
 
 /// What [`pooled`] makes of the pool.
 fn pool(lines: &str) -> Pool {
@@ -39,6 +41,7 @@ fn pools_and_their_defaults() {
             second_candidate: true,
             delegate: None,
             health: Some(Health::default()),
+            outliers: None,
             resume: Resume::Off,
             protocol: ServerProtocol::Http11,
             persistence: None,
@@ -192,6 +195,26 @@ fn no_health_check_puts_more_into_a_request_than_a_path_and_a_host() {
             assert!(lines[0].contains(": bad ") && lines.len() == 1, "{lines:?}");
         }
     }
+}
+
+#[test]
+fn outliers_and_their_defaults() {
+    let outliers =
+        |lines: &str| pool(&format!("policy = \"random\"\noutliers = {{ {lines} }}")).outliers.unwrap();
+    let usual = outliers("");
+    let terms = |failures, time, max_time| Terms {
+        failures,
+        time: Duration::from_secs(time),
+        max_time: Duration::from_secs(max_time),
+    };
+    assert_eq!(usual, Outliers { terms: terms(5, 30, 300), max_share: 30 });
+    assert_eq!(
+        outliers("failures = 1, time = \"1s\", max_time = \"1s\", max_share = \"100%\""),
+        Outliers { terms: terms(1, 1, 1), max_share: 100 }
+    );
+    let [without, with] =
+        ["", "\noutliers = {}"].map(|line| good(&pooled(&format!("policy = \"random\"{line}"))));
+    assert_eq!(without.diff(&with), ["pool web: outliers (none) -> 5 failures, time 30s to 5m, share 30%"]);
 }
 
 #[test]

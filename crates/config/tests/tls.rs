@@ -614,12 +614,13 @@ fn what_needs_a_node_that_reads_is_wrong_where_servers_end_tls() {
     let pooled = |lines: &str| told(&format!("{}{PASSED}", common::pooled(lines)));
     let whose = "in pool \"web\" of a service with passthrough";
     assert_eq!(
-        pooled("policy = \"fill\"\nresume = \"range\"\nhealth = { path = \"/\" }"),
+        pooled("policy = \"fill\"\nresume = \"range\"\nhealth = { path = \"/\" }\noutliers = {}"),
         [
             format!("17:10: resume \"range\" {whose}, where nobody reads responses, allowed is \"off\""),
             format!(
                 "18:19: path {whose}, whose servers speak TLS, leave the line out to check that they accept connections"
             ),
+            format!("19:12: outliers {whose}, where nobody reads responses, leave the table out"),
         ]
     );
     let checked = "policy = \"fill\"\nresume = \"off\"\nhealth = { rise = 1 }";

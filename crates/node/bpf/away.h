@@ -20,6 +20,7 @@
 #include "answer.h"
 #include "counters.h"
 #include "flow.h"
+#include "keys.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -51,14 +52,6 @@ static __always_inline int is_of_server(const struct sb_owned *flow, const struc
 {
         return sb_same_v6(flow->away.server.address, theirs->vip) &&
                flow->away.server.port == theirs->vip_port;
-}
-
-static __always_inline struct sb_endpoint vip_of(const struct sb_flow *flow)
-{
-        struct sb_endpoint vip = {.port = flow->vip_port};
-
-        sb_copy_v6(vip.address, flow->vip);
-        return vip;
 }
 
 /* The server that a node has for the flow's VIP, NULL if it listens at the VIP itself. Not inlined, because of the stack. */

@@ -18,6 +18,7 @@
 #include "flow.h"
 #include "framing.h"
 #include "insure.h"
+#include "judge.h"
 #include "kernel.h"
 #include "load.h"
 #include "maps.h"
@@ -151,6 +152,10 @@ static long response_step(__u32 index, struct response_walk *walk)
         if (w->head_end) {
                 flow->head_bytes = fact_bytes(flow, walk->base + w->head_end);
                 w->head_end = 0;
+                /* Behind an interim response it is 0: a step does not come as far as the next one's. */
+                _Static_assert(FRAMING_TURNS < sizeof("HTTP/1.1 "), "a step reads a part of a status");
+                if (w->framing.status)
+                        judge(flow, walk->key, w->framing.status);
         }
         if (w->followed == FOLLOWED_NOT) {
                 lose_track(&w->framing, flow);

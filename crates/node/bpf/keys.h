@@ -10,6 +10,15 @@
 #include <bpf/bpf_helpers.h>
 
 #include "flow.h"
+#include "packet.h"
+
+static __always_inline struct sb_endpoint vip_of(const struct sb_flow *flow)
+{
+        struct sb_endpoint vip = {.port = flow->vip_port};
+
+        sb_copy_v6(vip.address, flow->vip);
+        return vip;
+}
 
 static __always_inline void *sb_flow_lookup(void *map, const struct sb_flow *flow)
 {

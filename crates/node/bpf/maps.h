@@ -92,6 +92,21 @@ struct {
         __type(value, struct sb_server);
 } servers SEC(".maps");
 
+/* Listeners whose responses are judged. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 16384);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, struct sb_listener);
+        __type(value, struct sb_judged);
+} judged_listeners SEC(".maps");
+
+/* Their failures, and the first success behind some: struct sb_judgment. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 18);
+} judgments SEC(".maps");
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1);

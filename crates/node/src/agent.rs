@@ -33,6 +33,7 @@ use crate::flow_map::Walk;
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::insurance::{DEATH_HOLDS, Insurance};
+use crate::judges::Judges;
 use crate::lists::{Lists, Wanted};
 use crate::orders::Orders;
 use crate::plan::{OwnNode, Plan, server_ports};
@@ -275,7 +276,8 @@ impl Agent<'_> {
                 self.guards.keep(&self.programs, pins)?;
                 self.programs.set_servers(&self.plan)?;
             }
-            rings.consume().doing(|| "read the maps closed, sized and facts")?;
+            rings.consume().doing(|| "read the rings of the programs")?;
+            records.judgments().iter().for_each(|judgment| self.plan.note(judgment));
             self.exchange(&mut exchange, &records)?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
@@ -510,6 +512,7 @@ impl Agent<'_> {
         let (mut new, warnings) = Plan::load(&self.options.config, &self.options.name)?;
         new.beside_switch = self.plan.beside_switch;
         new.adopting = new.adopting.on(&Facts::gather(&self.options.interface));
+        new.judges = Judges::of(&new, &self.plan.judges);
         if new.address != self.plan.address {
             return Err(Error::new(format!(
                 "the address of node {} changed from {} to {}",
@@ -533,6 +536,7 @@ impl Agent<'_> {
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
             let _ = self.programs.set_servers(&self.plan);
+            let _ = self.programs.set_judged(&self.plan);
             let _ = self.programs.set_nodes(&self.plan, |node| self.drains.has(node.number));
             let _ = self.programs.set_clients(&self.plan.clients);
             let _ = self.tls.set(&self.plan, &self.programs);
@@ -557,6 +561,7 @@ impl Agent<'_> {
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
         self.programs.set_servers(new)?;
+        self.programs.set_judged(new)?;
         self.programs.set_nodes(new, |node| drains.has(node.number))?;
         self.programs.set_clients(&new.clients)?;
         self.tls.set(new, &self.programs)?;

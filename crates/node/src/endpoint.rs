@@ -332,7 +332,7 @@ fn service_config(
         client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
         secret: plan.sign,
-        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool)).collect(),
+        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool, node, service)).collect(),
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
         hand_over: tls.hand_over,
@@ -362,8 +362,8 @@ pub(crate) fn other_nodes(plan: &Plan, pool: &Pool) -> Vec<Peer> {
     others.map(peer).collect()
 }
 
-/// The nodes of a pool.
-fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
+/// The nodes of a pool, with the judge of this node's server for the service.
+fn pool_nodes(plan: &Plan, pool: &Pool, node: &str, service: &Service) -> PoolNodes {
     PoolNodes {
         name: pool.name.clone(),
         policy: pool.policy.name(),
@@ -371,5 +371,7 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
         others: other_nodes(plan, pool),
         resume: pool.resume,
         protocol: pool.protocol,
+        most_ejected: pool.outliers.map(|outliers| outliers.most_ejected(pool.nodes.len())),
+        judge: plan.judges.named(node, &pool.name, &service.name).map(Arc::clone),
     }
 }

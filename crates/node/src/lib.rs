@@ -19,6 +19,7 @@ mod flow_map;
 mod guards;
 mod health;
 mod insurance;
+mod judges;
 mod listeners;
 mod lists;
 mod load;

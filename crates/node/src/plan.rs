@@ -11,6 +11,7 @@ use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence
 
 use crate::adoption::Adopting;
 use crate::clients::Clients;
+use crate::judges::Judges;
 use crate::sessions;
 use crate::signer::Signer;
 
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) adopting: Adopting,
     /// Whether new sockets for MPTCP become sockets for TCP.
     pub(crate) plain_tcp: bool,
+    /// Judges of the nodes' servers.
+    pub(crate) judges: Judges,
     /// Addresses of this machine.
     own: Vec<IpAddr>,
 }
@@ -105,7 +108,7 @@ impl Plan {
         let served = served.into_iter().flat_map(|switch| &switch.services);
         let switched = vips_of(served.map(|&service| &cluster.services[service]));
         let beside_switch = false;
-        Ok(Plan {
+        let mut plan = Plan {
             address,
             vips,
             sign,
@@ -119,11 +122,14 @@ impl Plan {
             clients: Clients::of(&cluster, index),
             adopting: Adopting::new(adoption),
             plain_tcp,
+            judges: Judges::default(),
             own: Vec::new(),
             index,
             nodes,
             cluster,
-        })
+        };
+        plan.judges = Judges::of(&plan, &Judges::default());
+        Ok(plan)
     }
 
     /// Signer of handoff packets of the node after which the machine was named.
@@ -196,7 +202,7 @@ impl Plan {
         listener.at != listener.address && !ip.is_loopback() && !self.own.contains(&ip)
     }
 
-    fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
+    pub(crate) fn service_at(&self, vip: SocketAddr) -> Option<&Service> {
         self.cluster.services.iter().find(|service| service.listen.contains(&vip))
     }
 }

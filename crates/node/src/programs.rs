@@ -22,7 +22,7 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
-    NodeCounter, address_bytes, bytes_of, endpoint, read_from, sb_flow, sb_flow_state, sb_listed,
+    NodeCounter, address_bytes, bytes_of, endpoint, read_from, sb_flow, sb_flow_state, sb_judged, sb_listed,
     sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings, sb_persistence, sb_pool_here,
     sb_server, sb_stalled,
 };
@@ -79,6 +79,7 @@ impl<'obj> Programs<'obj> {
         }
         programs.set_sessions(&plan.sessions)?;
         programs.set_servers(plan)?;
+        programs.set_judged(plan)?;
         programs.attach_insert(hides_unread)?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
@@ -225,6 +226,27 @@ impl<'obj> Programs<'obj> {
         };
         let wanted = elsewhere.map(entry).collect::<Result<_>>()?;
         maps::replace(&self.skeleton.maps.servers, &wanted).doing(|| "write the map servers")
+    }
+
+    /// Replaces the listeners whose responses are judged.
+    pub(crate) fn set_judged(&self, plan: &Plan) -> Result<()> {
+        let map = &self.skeleton.maps.judged_listeners;
+        let wanted: HashSet<Vec<u8>> = plan.judged().map(|listener| bytes_of(&listener).to_vec()).collect();
+        for key in map.keys().filter(|key| !wanted.contains(key)) {
+            map.delete(&key).doing(|| "write the map judged_listeners")?;
+        }
+        for key in wanted {
+            let added = map.update(&key, bytes_of(&sb_judged::default()), MapFlags::NO_EXIST);
+            if added.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
+                return added.doing(|| "write the map judged_listeners");
+            }
+        }
+        Ok(())
+    }
+
+    /// The ring of judgments.
+    pub(crate) fn judgments(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.judgments).doing(|| "open the map judgments")
     }
 
     /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.

@@ -1,4 +1,4 @@
-//! Records of the programs in ring buffers: ended flows, lengths of responses, facts.
+//! Records of the programs in ring buffers: ended flows, lengths of responses, facts, judgments.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use switchback_runtime::{Doing, Result};
 use switchback_wire::{
-    SB_INSURE_REPORTED, read_from, sb_closed, sb_insurable, sb_insurable_end, sb_seen, sb_sized,
+    SB_INSURE_REPORTED, read_from, sb_closed, sb_insurable, sb_insurable_end, sb_judgment, sb_seen, sb_sized,
 };
 
 use crate::closed::Ends;
@@ -22,6 +22,7 @@ pub(crate) struct Records {
     ends: RefCell<Ends>,
     long: RefCell<Vec<sb_sized>>,
     insurable: RefCell<(Vec<sb_insurable>, Vec<sb_insurable_end>)>,
+    judgments: RefCell<Vec<sb_judgment>>,
     pub(crate) outboxes: RefCell<Outboxes>,
 }
 
@@ -33,6 +34,7 @@ impl Records {
             ends: RefCell::default(),
             long: RefCell::default(),
             insurable: RefCell::default(),
+            judgments: RefCell::default(),
             outboxes: Outboxes::new(epoch).into(),
         }
     }
@@ -40,7 +42,7 @@ impl Records {
     /// The rings from which the records come when they are consumed.
     pub(crate) fn rings(&self, programs: &Programs<'_>) -> Result<RingBuffer<'_>> {
         let (closed, sized, facts) = (programs.closed()?, programs.sized()?, programs.facts()?);
-        let insurable = programs.insurable()?;
+        let (insurable, judgments) = (programs.insurable()?, programs.judgments()?);
         let mut builder = RingBufferBuilder::new();
         let collect = |record: &[u8]| {
             self.ended.borrow_mut().extend(read_from::<sb_closed>(record));
@@ -68,7 +70,17 @@ impl Records {
             0
         };
         builder.add(&insurable, collect).doing(|| "read the map insurable")?;
-        builder.build().doing(|| "read the maps closed, sized, facts and insurable")
+        let collect = |record: &[u8]| {
+            self.judgments.borrow_mut().extend(read_from::<sb_judgment>(record));
+            0
+        };
+        builder.add(&judgments, collect).doing(|| "read the map judgments")?;
+        builder.build().doing(|| "read the rings of the programs")
+    }
+
+    /// Failed responses, and the first successes behind them.
+    pub(crate) fn judgments(&self) -> Vec<sb_judgment> {
+        self.judgments.take()
     }
 
     /// Reports of long responses, and of their ends: by themselves, or with their flow.

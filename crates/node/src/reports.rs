@@ -11,7 +11,7 @@ use switchback_runtime::events;
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
-use switchback_status::node::{ListenerStatus, MemberStatus, NodeStatus, READY};
+use switchback_status::node::{FAILING, ListenerStatus, MemberStatus, NodeStatus, READY};
 use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::switches::Software;
@@ -47,6 +47,8 @@ enum State {
     /// Counts as no listener, because the kernel gives it no flow.
     Mptcp,
     Unhealthy,
+    /// Outlier of the pool.
+    Failing,
     /// Counts as suspect.
     Unacknowledged,
 }
@@ -58,6 +60,7 @@ impl State {
             State::Draining => Some(Reason::Draining),
             State::NoListener | State::Mptcp => Some(Reason::NoListener),
             State::Unhealthy => Some(Reason::Unhealthy),
+            State::Failing => Some(Reason::Failing),
             State::Unacknowledged => Some(Reason::Unacknowledged),
         }
     }
@@ -69,6 +72,7 @@ impl State {
             State::NoListener => "nobody listens",
             State::Mptcp => "listens with MPTCP",
             State::Unhealthy => "unhealthy",
+            State::Failing => FAILING,
             State::Unacknowledged => "nobody acknowledges responses",
         }
     }
@@ -274,6 +278,9 @@ impl Reporter {
     ) -> Option<Report> {
         let queue = self.queue(plan, listener);
         let state = self.state(plan, listener, queue, health, drains)?;
+        if matches!(state, State::NoListener | State::Unhealthy) {
+            plan.judge_of(listener).into_iter().for_each(|judge| judge.forget());
+        }
         let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         let queue = match queue {
             Some(queue) => (saturated(queue.len), saturated(queue.limit)),
@@ -307,6 +314,7 @@ impl Reporter {
             _ => match health {
                 Some(Health::Unknown) => return None,
                 Some(Health::Down) => State::Unhealthy,
+                _ if plan.judge_of(listener).is_some_and(|judge| judge.is_ejected()) => State::Failing,
                 Some(Health::Up) | None if self.acknowledgments.are_missing() => State::Unacknowledged,
                 Some(Health::Up) | None => State::Ready,
             },
@@ -363,7 +371,8 @@ impl Reporter {
         // A node that drains, or whose servers have not been checked, says nothing of them.
         let of_listeners = plan.listeners.iter().map(|listener| {
             let drains = drains.has(plan.number_of(listener));
-            (drains, checks.last_error(listener))
+            let failing = || plan.judge_of(listener).and_then(|judge| judge.reason());
+            (drains, checks.last_error(listener).or_else(failing))
         });
         let listeners = std::iter::zip(self.listeners(plan, checks, drains), of_listeners);
         let said = listeners.filter(|(listener, (drains, _))| !drains && listener.state != NOT_CHECKED);

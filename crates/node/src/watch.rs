@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::Level;
 use switchback_runtime::Result;
 use switchback_runtime::events::{FirstMoves, WRONG_TAG};
-use switchback_status::node::ListenerStatus;
+use switchback_status::node::{FAILING, ListenerStatus};
 use switchback_tls::{InForce, Stage, Validity};
 use switchback_wire::NodeCounter;
 
@@ -56,6 +56,10 @@ impl Watch {
             let why = error.map_or(String::new(), |error| format!(": {error}"));
             Some(match is_ready {
                 true => (Level::Info, format!("node {node}: the server of pool {pool}{address} is back")),
+                // The switches decide what follows.
+                false if state == FAILING => {
+                    (Level::Warn, format!("node {node}: the server of pool {pool}{address} {state}{why}"))
+                }
                 false => (
                     Level::Warn,
                     format!("node {node}: pool {pool}{address} gets no requests here: {state}{why}"),

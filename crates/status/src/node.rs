@@ -222,3 +222,5 @@ pub struct HealthStatus {
 
 /// The state of a listener that may get requests.
 pub const READY: &str = "ready";
+/// The state of a listener whose server is an outlier of the pool.
+pub const FAILING: &str = "fails requests";

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use switchback_runtime::events::Event;
+use switchback_wire::Reason;
 use switchback_wire::report::Condition;
 
 use crate::totals::Totals;
@@ -139,6 +140,8 @@ pub struct SwitchView {
 pub const SILENT: &str = "silent";
 /// The state of a node that has not reported.
 const NOT_REPORTED: &str = Condition::Unreported.name();
+/// The state of an outlier.
+const EJECTED: &str = Condition::Down(Reason::Failing).name();
 /// The state of a switch that no node has told of.
 pub const UNKNOWN: &str = "unknown";
 
@@ -170,6 +173,8 @@ pub struct ListenerView {
     pub queue: u32,
     /// How much of the queue the pool may fill; 0 if unknown.
     pub queue_limit: u32,
+    /// How often the node has been ejected as an outlier of the pool, since the switch began.
+    pub ejections: u64,
 }
 
 /// The L7 thread: what is pending, and its counters since the start.
@@ -328,6 +333,11 @@ pub fn pools(nodes: &[NodeView]) -> Vec<PoolView<'_>> {
 impl ListenerView {
     fn is_up(&self) -> bool {
         self.state == Condition::Up.name()
+    }
+
+    /// Whether the node is ejected as an outlier of the pool.
+    pub fn is_ejected(&self) -> bool {
+        self.state == EJECTED
     }
 }
 

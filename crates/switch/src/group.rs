@@ -49,6 +49,10 @@ struct GroupMember {
     latency_at: Duration,
     /// Why the node takes no requests; None if it takes them.
     reason: Option<Reason>,
+    /// Whether it is an outlier that the pool does without, while the reason is [`Reason::Failing`].
+    ejected: bool,
+    /// How often it has been ejected.
+    ejections: u64,
     /// Sequence number of the last report.
     number: Option<u16>,
     /// Choices of the node made ahead and not used yet.
@@ -66,6 +70,8 @@ impl GroupMember {
             queue_at: Duration::ZERO,
             latency_at: Duration::ZERO,
             reason: None,
+            ejected: false,
+            ejections: 0,
             number: None,
             ahead: 0,
             noted: 0,
@@ -79,6 +85,11 @@ impl GroupMember {
             self.queue = Queue { len: len.into(), limit: u32::from(limit) + 1 };
             self.queue_at = now;
         }
+    }
+
+    /// Why the node gets no requests, or only those that no other node can take.
+    fn why_out(&self) -> Option<Reason> {
+        self.reason.filter(|reason| *reason != Reason::Failing || self.ejected)
     }
 
     /// Estimate of the accept queue, up to the share that the pool may fill, with `adopting` adoptions in transit.
@@ -115,6 +126,8 @@ pub struct Group {
     /// Indices of members whose state has changed since.
     changed: Vec<usize>,
     sessions: Option<Sessions>,
+    /// Most members that are ejected at the same time.
+    most_ejected: usize,
     /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
     /// The nodes of first requests can be chosen before these come.
@@ -123,6 +136,17 @@ pub struct Group {
     ahead: VecDeque<usize>,
     /// Number of adoptions so far.
     adoptions: Wrapping<u32>,
+}
+
+/// A node of the group as others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Whether it takes requests.
+    pub condition: Condition,
+    /// Its accept queue.
+    pub queue: Queue,
+    /// How often it has been ejected.
+    pub ejections: u64,
 }
 
 /// Location and local node of this machine.
@@ -179,6 +203,7 @@ impl Group {
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
+            most_ejected: settings.outliers.map_or(0, |outliers| outliers.most_ejected(settings.nodes.len())),
             noted: None,
             changed: Vec::new(),
             ahead: VecDeque::new(),
@@ -192,6 +217,9 @@ impl Group {
             if let Some(before) = old.places.get(&member.node) {
                 member.clone_from(&old.members[*before]);
             }
+        }
+        for member in self.members.iter_mut().filter(|member| member.ejected).skip(self.most_ejected) {
+            member.ejected = false;
         }
         self.balancer.inherit(old.balancer);
         self.noted = None;
@@ -243,7 +271,7 @@ impl Group {
 
     /// Whether a flow on the node stays there for its next request; None if that is decided for each request. A flow
     /// leaves a silent node only when the node counts as dead and another one can serve, because the node itself
-    /// answers RELEASE. A flow on the unwanted side stays if no node of the wanted side can serve, which the choice
+    /// answers RELEASE; and it leaves an ejected one if another one can serve. A flow on the unwanted side stays if no node of the wanted side can serve, which the choice
     /// finds out.
     pub fn keeps(
         &self,
@@ -253,9 +281,12 @@ impl Group {
     ) -> Option<bool> {
         let member = self.places.get(&node).copied();
         let own = state(node);
-        let is_left = own.dead && !is_usable((&self.members, &self.places), &self.weights, node, &state);
+        let is_left = |member: &GroupMember| {
+            (own.dead || member.ejected)
+                && !is_usable((&self.members, &self.places), &self.weights, node, &state)
+        };
         match member {
-            Some(index) if can_serve(&self.members[index], own.drained) && !is_left => {
+            Some(index) if can_serve(&self.members[index], own.drained) && !is_left(&self.members[index]) => {
                 // A share is a share of connections.
                 let is_shared = matches!(self.delegates(), Some(Delegate::Share(_)));
                 let is_wanted = is_shared || side.is_none_or(|side| self.side_of(index) == Some(side));
@@ -541,7 +572,7 @@ impl Group {
         let is_gone = matches!(reason, Some(Reason::NoListener | Reason::Draining));
         let changes = is_gone && member.reason != reason;
         if changes {
-            member.reason = reason;
+            (member.reason, member.ejected) = (reason, false);
         }
         changes
     }
@@ -554,7 +585,7 @@ impl Group {
             return false;
         }
         let before = member.reason;
-        if report.is_ready() && (before.is_some() || back) && member.number.is_some() {
+        if report.is_ready() && (member.why_out().is_some() || back) && member.number.is_some() {
             member.load.up_since = now;
         }
         member.number = Some(report.number);
@@ -571,18 +602,33 @@ impl Group {
             member.latency_at = now;
         }
         member.set_queue(report.queue, now);
+        if before != report.reason {
+            self.eject(node, report.reason == Some(Reason::Failing));
+        }
         before != report.reason
     }
 
-    /// For each node whether it takes requests here, and its accept queue.
-    pub fn conditions(&self, now: Duration) -> impl Iterator<Item = (NodeId, Condition, Queue)> {
+    /// Ejects an outlier if the pool can do without one more node, or ends that. One that is not ejected when it begins to
+    /// fail stays in service until it has stopped failing.
+    fn eject(&mut self, node: NodeId, fails: bool) {
+        let ejected = self.members.iter().filter(|member| member.ejected && member.node != node).count();
+        let may = fails && ejected < self.most_ejected;
+        if let Some(member) = self.member(node) {
+            member.ejections += u64::from(may && !member.ejected);
+            member.ejected = may;
+        }
+    }
+
+    /// The nodes as they are seen here.
+    pub fn views(&self, now: Duration) -> impl Iterator<Item = (NodeId, MemberView)> {
         self.members.iter().map(move |member| {
-            let condition = match (member.number, member.reason) {
+            let condition = match (member.number, member.why_out()) {
                 (_, Some(reason)) => Condition::Down(reason),
                 (Some(_), None) => Condition::Up,
                 (None, None) => Condition::Unreported,
             };
-            (member.node, condition, member.queue_now(self.share, 0, now))
+            let queue = member.queue_now(self.share, 0, now);
+            (member.node, MemberView { condition, queue, ejections: member.ejections })
         })
     }
 }
@@ -626,12 +672,13 @@ fn is_usable(
 }
 
 fn can_serve(member: &GroupMember, drained: bool) -> bool {
-    matches!(member.reason, None | Some(Reason::Unacknowledged)) && !drained
+    matches!(member.reason, None | Some(Reason::Unacknowledged | Reason::Failing)) && !drained
 }
 
-/// Whether the node gets requests only if no other node can: it is silent, or nobody acknowledges its responses.
+/// Whether the node gets requests only if no other node can: it is silent, nobody acknowledges its responses, or it is
+/// ejected.
 fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
-    state.silent || member.reason == Some(Reason::Unacknowledged)
+    state.silent || member.ejected || member.reason == Some(Reason::Unacknowledged)
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use switchback_config::{
 };
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
-use switchback_policy::{Ask, Queue};
+use switchback_policy::Ask;
 use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{Peers, source_port};
 use switchback_wire::message::Order;
-use switchback_wire::report::{Condition, Report, pool_id};
+use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, Seq, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, NodeState};
+use crate::group::{Group, MemberView, NodeState};
 use crate::key::share_of;
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
@@ -141,8 +141,8 @@ pub struct PlanService {
     routes: Routes,
 }
 
-/// Of a node in one of its groups: pool, VIP, condition, accept queue.
-pub type Conditions = (usize, SocketAddr, Condition, Queue);
+/// A node in one of its groups: pool, VIP.
+pub type Place = (usize, SocketAddr, MemberView);
 
 /// Action of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -794,14 +794,14 @@ impl Plan {
         self.ids().filter(|id| self.is_draining(*id)).filter(has_flows).collect()
     }
 
-    /// By the node's id, its groups in the configuration's order.
-    pub fn conditions(&self, now: Duration) -> Vec<Vec<Conditions>> {
+    /// By the node's id, how it is seen in its groups, in the configuration's order.
+    pub fn places(&self, now: Duration) -> Vec<Vec<Place>> {
         let mut found = vec![Vec::new(); self.nodes.len()];
         let mut groups: Vec<_> = self.group_at.iter().collect();
         groups.sort();
         for (&(pool, vip), &group) in groups {
-            for (node, condition, queue) in self.groups[group].conditions(now) {
-                found[node.index()].push((pool, vip, condition, queue));
+            for (node, view) in self.groups[group].views(now) {
+                found[node.index()].push((pool, vip, view));
             }
         }
         found

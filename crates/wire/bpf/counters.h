@@ -84,6 +84,8 @@
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \
         X(FACT, "facts of responses that a switch wants to know")                                            \
         X(FACT_LOST, "facts for which there was no room")                                                    \
+        X(JUDGMENT, "failed responses, and the first successes behind them, told to the agent")              \
+        X(JUDGMENT_LOST, "of these, those for which there was no room")                                      \
         X(INSURABLE, "responses that another node could go on with, reported to the agent")                  \
         X(INSURABLE_LOST, "of these, those for which there was no room")                                     \
         X(BEQUEATHED, "responses whose server has gone, left to another node")                               \

@@ -249,6 +249,8 @@ enum sb_reason {
         SB_REASON_UNACKNOWLEDGED = 15,
         /* BUSY: the server has gone in the middle of a response with which another node is to go on. */
         SB_REASON_BEQUEATHED = 16,
+        /* REPORT: the server fails the pool's requests. The switch decides whether it can do without the node. */
+        SB_REASON_FAILING = 17,
 };
 
 /* All of the accept queue, in percent: in `queue_share` of ADOPT. */

@@ -58,6 +58,18 @@ struct sb_server {
         __u32 ifindex; /* of the interface behind which it is; 0: on this machine */
 };
 
+/* A listener whose responses are judged. The key is struct sb_listener. */
+struct sb_judged {
+        __u32 fails; /* the last response that the agent has been told of was a failure */
+};
+
+/* A response of such a listener, from the node's program to its agent: a failure, or the first success behind some. */
+struct sb_judgment {
+        struct sb_listener listener;
+        __u16 status;
+        __u16 reserved;
+};
+
 /* Values in the map of VIPs. */
 #define SB_VIP_HELD     1 /* a switch answers ARP for it */
 #define SB_VIP_SWITCHED 2 /* the switch of this machine answers ARP for it */

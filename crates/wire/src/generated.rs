@@ -207,6 +207,7 @@ pub enum sb_reason {
     SB_REASON_RELEASED = 14,
     SB_REASON_UNACKNOWLEDGED = 15,
     SB_REASON_BEQUEATHED = 16,
+    SB_REASON_FAILING = 17,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -719,6 +720,18 @@ pub struct sb_listener {
 pub struct sb_server {
     pub at: sb_endpoint,
     pub ifindex: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_judged {
+    pub fails: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_judgment {
+    pub listener: sb_listener,
+    pub status: __u16,
+    pub reserved: __u16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1360,6 +1373,10 @@ pub enum NodeCounter {
     Fact,
     #[doc = "facts for which there was no room"]
     FactLost,
+    #[doc = "failed responses, and the first successes behind them, told to the agent"]
+    Judgment,
+    #[doc = "of these, those for which there was no room"]
+    JudgmentLost,
     #[doc = "responses that another node could go on with, reported to the agent"]
     Insurable,
     #[doc = "of these, those for which there was no room"]
@@ -1445,7 +1462,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 76] = [
+    pub const ALL: [NodeCounter; 78] = [
         NodeCounter::Adopted,
         NodeCounter::Replayed,
         NodeCounter::Repeated,
@@ -1481,6 +1498,8 @@ impl NodeCounter {
         NodeCounter::LostTrack,
         NodeCounter::Fact,
         NodeCounter::FactLost,
+        NodeCounter::Judgment,
+        NodeCounter::JudgmentLost,
         NodeCounter::Insurable,
         NodeCounter::InsurableLost,
         NodeCounter::Bequeathed,
@@ -1561,6 +1580,8 @@ impl NodeCounter {
             NodeCounter::LostTrack => "lost_track",
             NodeCounter::Fact => "fact",
             NodeCounter::FactLost => "fact_lost",
+            NodeCounter::Judgment => "judgment",
+            NodeCounter::JudgmentLost => "judgment_lost",
             NodeCounter::Insurable => "insurable",
             NodeCounter::InsurableLost => "insurable_lost",
             NodeCounter::Bequeathed => "bequeathed",
@@ -1642,6 +1663,8 @@ impl NodeCounter {
             NodeCounter::LostTrack => "responses whose end cannot be told",
             NodeCounter::Fact => "facts of responses that a switch wants to know",
             NodeCounter::FactLost => "facts for which there was no room",
+            NodeCounter::Judgment => "failed responses, and the first successes behind them, told to the agent",
+            NodeCounter::JudgmentLost => "of these, those for which there was no room",
             NodeCounter::Insurable => "responses that another node could go on with, reported to the agent",
             NodeCounter::InsurableLost => "of these, those for which there was no room",
             NodeCounter::Bequeathed => "responses whose server has gone, left to another node",
@@ -1833,10 +1856,12 @@ pub enum Reason {
     Unacknowledged = 15,
     #[doc = "BUSY: the server has gone in the middle of a response with which another node is to go on."]
     Bequeathed = 16,
+    #[doc = "REPORT: the server fails the pool's requests. The switch decides whether it can do without the node."]
+    Failing = 17,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 16] = [
+    pub const ALL: [Reason; 17] = [
         Reason::QueueFull,
         Reason::NoListener,
         Reason::Draining,
@@ -1853,6 +1878,7 @@ impl Reason {
         Reason::Released,
         Reason::Unacknowledged,
         Reason::Bequeathed,
+        Reason::Failing,
     ];
 }
 

@@ -199,6 +199,8 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4 + 8);
     assert_eq!(size_of::<sb_node_here>(), 4);
     assert_eq!(size_of::<sb_listener>(), size_of::<sb_endpoint>() + 2 + 2);
+    assert_eq!(size_of::<sb_judged>(), 4);
+    assert_eq!(size_of::<sb_judgment>(), size_of::<sb_listener>() + 2 + 2);
     assert_eq!(size_of::<sb_asking>(), 16 + 4 + 4);
     assert_eq!(size_of::<sb_pool_here>(), 4 + 2 + 2);
     assert_eq!(size_of::<sb_load>(), 7 * 8);

@@ -58,6 +58,8 @@ plain!(
     sb_listed,
     sb_switch_heard,
     sb_seen,
+    sb_judged,
+    sb_judgment,
     sb_asking,
     sb_listener,
     sb_node_address,

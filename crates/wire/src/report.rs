@@ -63,7 +63,7 @@ impl From<Queue> for sb_accept_queue {
 pub enum Condition {
     /// It may.
     Up,
-    /// It must not, for this reason; with [`Reason::Unacknowledged`] it gets them if no other node can.
+    /// It must not, for this reason; with [`Reason::Unacknowledged`] and [`Reason::Failing`] it gets them if no other node can.
     Down(Reason),
     /// It has not reported on the pool. It gets requests, as if it were up, and may refuse them.
     Unreported,
@@ -79,6 +79,7 @@ impl Condition {
             Condition::Down(Reason::Draining) => "draining",
             Condition::Down(Reason::Unhealthy) => "unhealthy",
             Condition::Down(Reason::Unacknowledged) => "unacknowledged",
+            Condition::Down(Reason::Failing) => "ejected",
             Condition::Down(_) => "unknown",
         }
     }

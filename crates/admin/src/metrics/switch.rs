@@ -100,18 +100,35 @@ fn of_nodes() -> Vec<Metric<SwitchStatus>> {
         })
         .unit(Unit::Other("ratio".to_owned())),
         of_listener(
+            Kind::Gauge,
             "listener_up",
             "1 if the pool may have requests on the node at this VIP",
             |node, listener| Some(node.may_serve(listener).into()),
         ),
         of_listener(
+            Kind::Gauge,
             "accept_queue_length",
             "Connections that the node's server has not accepted yet",
             |_, listener| Some(listener.queue.into()),
         ),
-        of_listener("accept_queue_limit", "How many of them the pool may cause", |_, listener| {
-            (listener.queue_limit != 0).then(|| listener.queue_limit.into())
-        }),
+        of_listener(
+            Kind::Gauge,
+            "accept_queue_limit",
+            "How many of them the pool may cause",
+            |_, listener| (listener.queue_limit != 0).then(|| listener.queue_limit.into()),
+        ),
+        of_listener(
+            Kind::Gauge,
+            "ejected",
+            "1 if the node is ejected as an outlier of the pool",
+            |_, listener| Some(listener.is_ejected().into()),
+        ),
+        of_listener(
+            Kind::Counter,
+            "ejections",
+            "How often the node has been ejected as an outlier of the pool",
+            |_, listener| Some(listener.ejections.into()),
+        ),
     ]
 }
 
@@ -225,6 +242,7 @@ fn of_load(name: &str, help: &'static str, value: fn(&LoadStatus) -> Option<Valu
 }
 
 fn of_listener(
+    kind: Kind,
     name: &str,
     help: &'static str,
     value: fn(&NodeView, &ListenerView) -> Option<Value>,
@@ -238,13 +256,7 @@ fn of_listener(
             }
         }
     };
-    Metric::new(
-        Kind::Gauge,
-        format!("switchback_switch_node_{name}"),
-        help,
-        &["node", "pool", "listen"],
-        samples,
-    )
+    Metric::new(kind, format!("switchback_switch_node_{name}"), help, &["node", "pool", "listen"], samples)
 }
 
 /// A counter of the dispatcher: name, help, value.

@@ -44,6 +44,7 @@ fn switch() -> SwitchStatus {
         state: "up".to_owned(),
         queue: 3,
         queue_limit: 511,
+        ejections: 2,
     };
     SwitchStatus {
         interfaces: vec![InterfaceStatus {
@@ -173,7 +174,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 28] = [
+    let rows: [Row<'_>; 29] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_node_acme_issued_total", &[("certificate", "shop.example.com")], 3.0),
@@ -192,6 +193,7 @@ fn what_the_metrics_say() {
             &[("pool", "web"), ("listen", "192.0.2.100:80")],
             511.0,
         ),
+        ("switchback_switch_node_ejections_total", &[("pool", "web"), ("listen", "192.0.2.100:80")], 2.0),
         (
             "switchback_switch_software_info",
             &[("switch", "s2"), ("version", "1.3.0"), ("config", "1a2b3c4d")],

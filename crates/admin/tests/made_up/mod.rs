@@ -116,6 +116,7 @@ fn node(index: usize, all: usize, up: Duration, grown: &impl Fn(f64, f64) -> u64
         state: (if ill { "no listener" } else { "up" }).to_owned(),
         queue: if ill { 0 } else { (index as u32 * 37 + grown(3.0, index as f64) as u32) % 520 },
         queue_limit: if ill { 0 } else { 511 },
+        ..ListenerView::default()
     };
     NodeView {
         name: format!("web{}", index + 1),

@@ -104,6 +104,12 @@ impl Mistakes {
                 );
                 self.at(path, what);
             }
+            if let Some(outliers) = &file.outliers {
+                self.at(
+                    outliers,
+                    format!("outliers {whose}, where nobody reads responses, leave the table out"),
+                );
+            }
             if let (Some(resume), true) = (&file.resume, pool.resume != Resume::Off) {
                 let what = format!(
                     "resume \"{}\" {whose}, where nobody reads responses, allowed is \"{}\"",

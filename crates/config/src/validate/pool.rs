@@ -55,6 +55,7 @@ impl Mistakes {
         let protocol = self.protocol(pool, resume);
         let health = pool.health.as_ref().map(|health| self.health(health));
         self.grpc_check(pool, protocol, health.as_ref());
+        let outliers = pool.outliers.as_ref().map(|outliers| self.outliers(outliers, pool));
         let persistence = pool.persistence.as_ref();
         let persistence = persistence.and_then(|file| self.persistence(file, pool.name.get_ref()));
 
@@ -77,6 +78,7 @@ impl Mistakes {
             second_candidate: pool.second_candidate,
             delegate,
             health,
+            outliers,
             resume: resume.unwrap_or(Resume::Off),
             protocol,
             persistence,

@@ -16,6 +16,7 @@ mod here;
 mod hidden;
 mod intake;
 mod invariants;
+mod judge;
 mod load;
 mod malformed;
 mod moved;

@@ -10,7 +10,7 @@ use switchback_wire::SwitchCounter;
 use super::Driver;
 use crate::dispatch::Stats;
 use crate::observe::Observer;
-use crate::plan::Conditions;
+use crate::plan::Place;
 use crate::program::Ways;
 use crate::threads::Counts;
 
@@ -71,22 +71,23 @@ impl Driver<'_> {
 
     /// The nodes in the configuration's order, without counts.
     pub(super) fn node_views(&self) -> Vec<NodeView> {
-        let conditions = self.worker.dispatcher.seen().conditions(self.now());
-        self.cluster.nodes.iter().map(|node| self.node_view(node, &conditions)).collect()
+        let places = self.worker.dispatcher.seen().places(self.now());
+        self.cluster.nodes.iter().map(|node| self.node_view(node, &places)).collect()
     }
 
-    fn node_view(&self, node: &Node, conditions: &[Vec<Conditions>]) -> NodeView {
+    fn node_view(&self, node: &Node, places: &[Vec<Place>]) -> NodeView {
         let (now, plan) = (self.now(), self.worker.dispatcher.seen());
         let id = self.ids.all()[&node.handoff_address()];
         let here = self.here_at() == Some(node.address);
         let route = self.routes.get(&node.address);
-        let listeners = conditions.get(id.index()).into_iter().flatten();
-        let listeners = listeners.map(|(pool, vip, condition, queue)| ListenerView {
+        let listeners = places.get(id.index()).into_iter().flatten();
+        let listeners = listeners.map(|(pool, vip, view)| ListenerView {
             pool: self.cluster.pools[*pool].name.clone(),
             listen: Some(*vip),
-            state: condition.name().to_owned(),
-            queue: queue.len,
-            queue_limit: queue.limit,
+            state: view.condition.name().to_owned(),
+            queue: view.queue.len,
+            queue_limit: view.queue.limit,
+            ejections: view.ejections,
         });
         let report = plan.node(id).and_then(|node| node.report).map(|(_, report)| report);
         NodeView {

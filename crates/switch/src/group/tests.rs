@@ -20,7 +20,7 @@ enum Step {
     Request(u32),
     Adopted(u32, u16),
     Refused(u32, bool),
-    Reported(u32, u32, bool),
+    Reported(u32, u32, Option<Reason>),
     Drained(u32),
     Pass(u32),
 }
@@ -37,16 +37,22 @@ fn step() -> impl Strategy<Value = Step> {
         1 => node().prop_map(Step::Request),
         1 => (node(), 0..4u16).prop_map(|(node, len)| Step::Adopted(node, len)),
         1 => (node(), any::<bool>()).prop_map(|(node, gone)| Step::Refused(node, gone)),
-        1 => (node(), 0..9u32, any::<bool>()).prop_map(|(node, busy, ready)| Step::Reported(node, busy, ready)),
+        1 => (node(), 0..9u32, proptest::option::of(reason()))
+            .prop_map(|(node, busy, reason)| Step::Reported(node, busy, reason)),
         1 => node().prop_map(Step::Drained),
         1 => (1..6u32).prop_map(Step::Pass),
     ]
 }
 
+fn reason() -> impl Strategy<Value = Reason> {
+    prop_oneof![Just(Reason::NoListener), Just(Reason::Failing), Just(Reason::Unacknowledged)]
+}
+
 fn group(policy: PolicyKind) -> Group {
     let names = (0..NODES).map(|node| format!("\"n{node}\""));
     let mut text = format!(
-        "[cluster]\nkey_file = \"key\"\n[[pool]]\nname = \"web\"\nnodes = [{}]\npolicy = \"{policy}\"\n",
+        "[cluster]\nkey_file = \"key\"\n[[pool]]\nname = \"web\"\nnodes = [{}]\npolicy = \"{policy}\"\n\
+         outliers = {{ max_share = \"40%\" }}\n",
         names.collect::<Vec<_>>().join(", ")
     );
     text += "[[service]]\nname = \"s\"\nlisten = [\"192.0.2.100:80\"]\n[[service.route]]\npool = \"web\"\n";
@@ -104,13 +110,13 @@ impl Told {
                 let reason = if *gone { Reason::NoListener } else { Reason::QueueFull };
                 group.refused(NodeId(*node), Some(reason), (4, 3), *now);
             }
-            Step::Reported(node, busy, ready) => {
+            Step::Reported(node, busy, reason) => {
                 self.number += 1;
                 let report = Report {
                     listener: "192.0.2.100:80".parse().unwrap(),
                     pool: group.id(),
                     number: self.number,
-                    reason: (!ready).then_some(Reason::NoListener),
+                    reason: *reason,
                     queue: (0, 3),
                     in_flight: *busy,
                     flows: *busy,
@@ -132,6 +138,28 @@ impl Told {
 }
 
 proptest! {
+    #[test]
+    fn some_nodes_are_ejected_and_never_too_many(reports in proptest::collection::vec(
+        (0..NODES, prop_oneof![2 => Just(Some(Reason::Failing)), 1 => Just(None), 1 => reason().prop_map(Some)]),
+        1..100,
+    )) {
+        let mut told = Told::new(PolicyKind::RoundRobin, false);
+        for (node, reason) in reports {
+            let before = told.group.members.clone();
+            told.take(&Step::Reported(node, 0, reason));
+            let (before, others): (Vec<_>, Vec<_>) =
+                before.into_iter().partition(|member| member.node == NodeId(node));
+            let (fails, failed) = (reason == Some(Reason::Failing), before[0].reason == Some(Reason::Failing));
+            let has_room = others.iter().filter(|member| member.ejected).count() < 2;
+            let expected = fails && if failed { before[0].ejected } else { has_room };
+            let member = &told.group.members[node as usize];
+            prop_assert_eq!(member.ejected, expected);
+            prop_assert_eq!(member.ejections, before[0].ejections + u64::from(expected && !failed));
+            let ejected = told.group.members.iter().filter(|member| member.ejected).count();
+            prop_assert!(ejected <= 2, "40 % of five");
+        }
+    }
+
     #[test]
     fn choices_are_as_if_all_nodes_were_looked_at(steps in proptest::collection::vec(step(), 1..200)) {
         for policy in PolicyKind::ALL {

@@ -173,7 +173,8 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
                 shared.insurer.hear(channel).await;
                 return Ok(());
             }
-            Opening::Load => return load::tell(&mut channel, &shared.loads).await,
+            Opening::Load => return load::tell(&mut channel, || shared.loads.own()).await,
+            Opening::Failing => return load::tell(&mut channel, || shared.failing()).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
                 let mut server = service.server.connect(&[]).await?;

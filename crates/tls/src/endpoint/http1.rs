@@ -194,7 +194,7 @@ impl Conversation<'_> {
         let is_draining = shared.loads.is_draining();
         let lighter = match request.moved_here && !is_draining {
             true => Vec::new(),
-            false => shared.loads.lighter(service.busy, &here.others),
+            false => here.better(&shared.loads, service.busy),
         };
         // A draining node gives connections away, not requests. What may become a tunnel has no end that both
         // nodes see.
@@ -242,6 +242,7 @@ impl Conversation<'_> {
             });
         }
         let result = exchange(client, service, service.servers_in(here), asked, &mut self.kept, answer).await;
+        here.note_exchange(asked, answer, &result);
         let Err(Failure::Server { begun: true, status: 502 }) = result else { return result };
         go_on_elsewhere(client, service, shared, answer).await.map_or(result, Ok)
     }

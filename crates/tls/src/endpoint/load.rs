@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
 use tokio::sync::watch;
@@ -45,10 +46,12 @@ pub(super) struct Loads {
     /// Whether this node drains.
     pub(super) draining: watch::Sender<bool>,
     pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
+    /// Ids of the pools whose requests a node fails.
+    pub(super) failing: Mutex<HashMap<SocketAddr, (Instant, Vec<u32>)>>,
 }
 
 impl Loads {
-    fn own(&self) -> Load {
+    pub(super) fn own(&self) -> Load {
         Load { connections: self.connections.get(), cpu: self.cpu.load(Ordering::Relaxed) }
     }
 
@@ -89,6 +92,28 @@ impl Loads {
         found.into_iter().map(|(_, peer)| peer.clone()).collect()
     }
 
+    /// Of these nodes, those that are heard of and do not fail the requests of a pool; none if more nodes fail them, this one
+    /// included, than may be ejected.
+    pub(super) fn serving(&self, (pool, most_ejected): (u32, usize), nodes: &[Peer]) -> Vec<Peer> {
+        let fails = |peer: &&Peer| self.fails(pool, peer.address);
+        if nodes.iter().filter(fails).count() >= most_ejected {
+            return Vec::new();
+        }
+        let is_heard = |peer: &&Peer| self.failing_at(peer.address).is_some();
+        nodes.iter().filter(|peer| is_heard(peer) && !fails(peer)).cloned().collect()
+    }
+
+    /// Whether a node has said lately that it fails the requests of a pool.
+    pub(super) fn fails(&self, pool: u32, node: SocketAddr) -> bool {
+        self.failing_at(node).is_some_and(|pools| pools.contains(&pool))
+    }
+
+    /// The pools whose requests a node fails; None if it has not been heard lately.
+    fn failing_at(&self, node: SocketAddr) -> Option<Vec<u32>> {
+        let told = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        told.get(&node).filter(|(heard, _)| heard.elapsed() < STALE).map(|(_, pools)| pools.clone())
+    }
+
     /// Counts a request given to this node until the result is dropped; its reports count it only later.
     pub(super) fn give(&self, node: SocketAddr) -> Given<'_> {
         self.given_to(node);
@@ -120,29 +145,45 @@ impl Drop for Given<'_> {
     }
 }
 
-/// Reads the reports of a node, without end.
+/// Reads the reports of a node on its load, without end.
 pub(super) async fn watch(node: SocketAddr, peers: Arc<Peers>, loads: Arc<Loads>) {
     loop {
         // It may not have begun yet, or have ended.
-        let _ = listen_to(node, &peers, &loads).await;
+        let _ = listen_to(node, &peers, &Opening::Load, &loads.others).await;
         sleep(STALE / 2).await;
     }
 }
 
-async fn listen_to(node: SocketAddr, peers: &Peers, loads: &Loads) -> io::Result<()> {
-    let mut channel = peers.connect(node).await?;
-    say(&mut channel, &Opening::Load).await?;
+/// Reads the reports of a node on the pools whose requests it fails, without end.
+pub(super) async fn watch_failing(node: SocketAddr, peers: Arc<Peers>, loads: Arc<Loads>) {
     loop {
-        let load = timeout(STALE, hear(&mut channel)).await??;
-        let mut others = loads.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.insert(node, (Instant::now(), load));
+        let _ = listen_to(node, &peers, &Opening::Failing, &loads.failing).await;
+        sleep(STALE / 2).await;
+    }
+}
+
+async fn listen_to<T: DeserializeOwned>(
+    node: SocketAddr,
+    peers: &Peers,
+    opening: &Opening,
+    heard: &Mutex<HashMap<SocketAddr, (Instant, T)>>,
+) -> io::Result<()> {
+    let mut channel = peers.connect(node).await?;
+    say(&mut channel, opening).await?;
+    loop {
+        let report = timeout(STALE, hear(&mut channel)).await??;
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.insert(node, (Instant::now(), report));
     }
 }
 
 /// Sends reports to a node.
-pub(super) async fn tell(channel: &mut Box<dyn Stream>, loads: &Loads) -> io::Result<()> {
+pub(super) async fn tell<T: Serialize>(
+    channel: &mut Box<dyn Stream>,
+    report: impl Fn() -> T,
+) -> io::Result<()> {
     loop {
-        say(channel, &loads.own()).await?;
+        say(channel, &report()).await?;
         sleep(EVERY).await;
     }
 }
@@ -150,6 +191,27 @@ pub(super) async fn tell(channel: &mut Box<dyn Stream>, loads: &Loads) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_fails_finds_those_that_do_not_while_few_fail() {
+        let peer =
+            |port| Peer { name: format!("n{port}"), address: SocketAddr::from(([192, 0, 2, 1], port)) };
+        let loads = Loads::default();
+        let tell = |port, pools: &[u32]| {
+            let mut told = loads.failing.lock().unwrap();
+            told.insert(peer(port).address, (Instant::now(), pools.to_vec()));
+        };
+        let nodes: Vec<Peer> = (1..=4).map(peer).collect();
+        let serving = |most| loads.serving((7, most), &nodes).into_iter().map(|peer| peer.name);
+        tell(1, &[7]);
+        tell(2, &[]);
+        tell(3, &[8]);
+        assert!(serving(2).eq(["n2", "n3"]), "nothing is heard of the fourth");
+        assert_eq!(serving(1).count(), 0, "two fail");
+        assert!(loads.fails(7, peer(1).address) && !loads.fails(8, peer(1).address));
+        tell(1, &[]);
+        assert!(serving(1).eq(["n1", "n2", "n3"]));
+    }
 
     #[test]
     fn a_busy_node_finds_the_idlest_that_is_not() {

@@ -277,6 +277,11 @@ impl Answer {
         self.node = Some(Arc::clone(node));
     }
 
+    /// Status of the response, if one has come.
+    pub(super) fn status(&self) -> Option<u16> {
+        self.status
+    }
+
     /// Sets the status of the response.
     pub(super) fn has_status(&mut self, status: u16) {
         self.first_byte.get_or_insert_with(Instant::now);

@@ -11,6 +11,7 @@
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
 //! - [`Opening::Issued`]: both tell each other of the CA's certificates ([`issuing`](super::issuing)).
+//! - [`Opening::Failing`]: the node that is asked says of which pools it is an outlier, again and again.
 //! - [`Opening::Insurance`]: the node says with which of its responses the one that is asked could go on.
 
 use std::io;
@@ -48,6 +49,8 @@ pub(super) enum Opening {
     Insurance,
     /// Certificates and proofs, which the receiver answers with its own.
     Issued(Told),
+    /// The receiver reports the ids of the pools whose requests it fails from now on.
+    Failing,
 }
 
 /// The state of a client's connection.

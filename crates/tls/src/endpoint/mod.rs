@@ -97,6 +97,8 @@ pub struct Endpoint {
     kernel: KernelTls,
     /// Connections to nodes that tell their load, by their address.
     watched: Tasks,
+    /// Connections to nodes that tell of which pools they are outliers.
+    judged: Tasks,
 }
 
 impl Endpoint {
@@ -171,6 +173,7 @@ impl Endpoint {
             issuing,
             kernel: KernelTls::of_this_machine(),
             watched: Tasks::default(),
+            judged: Tasks::default(),
         })
     }
 
@@ -202,11 +205,11 @@ impl Endpoint {
         let nodes = addresses(configs.iter().flat_map(|config| &config.pools));
         let handing_over = configs.iter().filter(|config| config.busy.is_some());
         let watched = addresses(handing_over.flat_map(|config| &config.pools).filter(|pool| pool.here));
+        let pools = configs.iter().flat_map(|config| &config.pools);
+        let judged = addresses(pools.filter(|pool| pool.most_ejected.is_some()));
         let bound = self.bind(&vips)?;
         let before = self.shared.services.load();
-        let services =
-            Services::new(configs, &before, (&self.shared.peers, &self.shared.insurer), self.kernel)
-                .map_err(SetError::Tls)?;
+        let services = Services::new(configs, &before, &self.shared, self.kernel).map_err(SetError::Tls)?;
         self.shared.services.store(Arc::new(services));
         self.listeners.keep(&vips);
         for (vip, listeners) in bound {
@@ -214,11 +217,11 @@ impl Endpoint {
             self.listeners.add(vip, self.runtime.spawn(task));
         }
         self.sharing.set(nodes);
-        self.watched.keep(&watched);
-        for node in watched.into_iter().filter(|node| !self.watched.has(node)).collect::<Vec<_>>() {
-            let task = load::watch(node, Arc::clone(&self.shared.peers), Arc::clone(&self.shared.loads));
-            self.watched.add(node, self.runtime.spawn(task));
-        }
+        let (peers, loads) = (&self.shared.peers, &self.shared.loads);
+        let watch = |node| load::watch(node, Arc::clone(peers), Arc::clone(loads));
+        self.watched.replace(watched, &self.runtime, watch);
+        let watch = |node| load::watch_failing(node, Arc::clone(peers), Arc::clone(loads));
+        self.judged.replace(judged, &self.runtime, watch);
         Ok(())
     }
 

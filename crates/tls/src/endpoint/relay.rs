@@ -322,12 +322,10 @@ pub(super) async fn answer(
         return Ok(channel);
     };
     let here = match service.way(&head, request.client.ip(), Protocol::Http11) {
-        Way::Here(here, rewrite) => {
-            rewritten(&request.head, &head, rewrite).ok().map(|text| (text, service.servers_in(here)))
-        }
+        Way::Here(here, rewrite) => rewritten(&request.head, &head, rewrite).ok().map(|text| (text, here)),
         _ => None,
     };
-    let Some((text, servers)) = here else {
+    let Some((text, here)) = here else {
         say(&mut channel, &Reply::Refused).await?;
         return Ok(channel);
     };
@@ -346,7 +344,10 @@ pub(super) async fn answer(
         outgoing: Vec::new(),
     };
     let mut answer = Answer::default();
-    let outcome = match exchange(&mut client, service, servers, &asked, &mut None, &mut answer).await {
+    let servers = service.servers_in(here);
+    let result = exchange(&mut client, service, servers, &asked, &mut None, &mut answer).await;
+    here.note_exchange(&asked, &answer, &result);
+    let outcome = match result {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },
         Err(Failure::Client(error)) => return Err(error.into()),

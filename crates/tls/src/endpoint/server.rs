@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::bridge::Bridge;
 use super::idle::{Idle, Stream};
+use super::load::Loads;
 use super::messages::{Opening, say};
 use super::peers::{Peer, Peers};
 
@@ -73,16 +74,22 @@ pub struct PeersOf {
     peers: Arc<Peers>,
     service: String,
     nodes: Vec<Peer>,
+    /// Id of the pool, and what knows its outliers; they are the last choice.
+    pool: Option<(u32, Arc<Loads>)>,
     /// Index of the next node in rotation.
     turn: AtomicUsize,
 }
 
 impl PeersOf {
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        let start = self.turn.fetch_add(1, Ordering::Relaxed);
+        let start = self.turn.fetch_add(1, Ordering::Relaxed) % self.nodes.len().max(1);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for index in 0..self.nodes.len() {
-            let peer = &self.nodes[(start + index) % self.nodes.len()];
+        let (before, after) = self.nodes.split_at(start);
+        let mut nodes: Vec<&Peer> = after.iter().chain(before).collect();
+        if let Some((pool, loads)) = &self.pool {
+            nodes.sort_by_key(|node| loads.fails(*pool, node.address));
+        }
+        for peer in nodes {
             match self.peers.connect(peer.address).await {
                 Ok(mut stream) => {
                     say(&mut stream, &Opening::Forward { service: self.service.clone() }).await?;
@@ -98,8 +105,22 @@ impl PeersOf {
 impl ServerAddress {
     /// The server of the service at these nodes.
     pub(super) fn at_peers(peers: &Arc<Peers>, service: &str, nodes: Vec<Peer>) -> Self {
+        ServerAddress::at(peers, service, nodes, None)
+    }
+
+    /// The server of the service at these nodes of a pool, at its outliers only if the others cannot be reached.
+    pub(super) fn at_pool(
+        peers: &Arc<Peers>,
+        service: &str,
+        nodes: Vec<Peer>,
+        pool: (u32, Arc<Loads>),
+    ) -> Self {
+        ServerAddress::at(peers, service, nodes, Some(pool))
+    }
+
+    fn at(peers: &Arc<Peers>, service: &str, nodes: Vec<Peer>, pool: Option<(u32, Arc<Loads>)>) -> Self {
         let (peers, service) = (Arc::clone(peers), service.to_owned());
-        ServerAddress::Peers(Arc::new(PeersOf { peers, service, nodes, turn: AtomicUsize::new(0) }))
+        ServerAddress::Peers(Arc::new(PeersOf { peers, service, nodes, pool, turn: AtomicUsize::new(0) }))
     }
 
     /// A new connection, which begins with `greeting`.

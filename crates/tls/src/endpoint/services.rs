@@ -18,19 +18,24 @@ use switchback_config::{
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::{Request, Routes};
+use switchback_wire::report::pool_id;
 use switchback_wire::{address_bytes, sb_key};
 
 use super::bridge::Bridge;
 use super::counters::Counters;
+use super::exchange::{Failure, ServerRequest};
 use super::forwarding::{Forwarder, SingleNodes, forwarder};
 use super::handshakes::Handshakes;
 use super::head::Told;
 use super::insurer::Insurer;
 use super::kernel::KernelTls;
+use super::load::Loads;
+use super::log::Answer;
 use super::multiplexed::Multiplexed;
-use super::peers::{Peer, Peers};
+use super::peers::Peer;
 use super::server::{ServerAddress, Servers};
-use crate::{Certificates, ClientCertificates, Tickets};
+use super::shared::Shared;
+use crate::{Certificates, ClientCertificates, Judge, Outcome, Tickets};
 
 /// Sizes of requests, and the time they may take.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +94,7 @@ pub struct ServiceConfig {
 }
 
 /// The nodes of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PoolNodes {
     /// The pool's name.
     pub name: String,
@@ -103,6 +108,10 @@ pub struct PoolNodes {
     pub resume: Resume,
     /// What the servers speak.
     pub protocol: ServerProtocol,
+    /// Most nodes that are ejected at the same time; None if the pool knows no outliers.
+    pub most_ejected: Option<usize>,
+    /// Judges this node's server, if the pool knows outliers.
+    pub judge: Option<Arc<Judge>>,
 }
 
 /// All services of a node at one time, by name and by VIP.
@@ -117,7 +126,7 @@ impl Services {
     pub(super) fn new(
         configs: Vec<ServiceConfig>,
         before: &Services,
-        (peers, insurer): (&Arc<Peers>, &Arc<dyn Insurer>),
+        shared: &Shared,
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
         let mut services = Services::default();
@@ -125,7 +134,7 @@ impl Services {
             let known = before.named(&config.name);
             let counters = known.map_or_else(Arc::default, |service| Arc::clone(&service.counters));
             let vips = config.listen.clone();
-            let service = Arc::new(Service::new(config, counters, (peers, insurer), kernel)?);
+            let service = Arc::new(Service::new(config, counters, shared, kernel)?);
             services.by_vip.extend(vips.into_iter().map(|vip| (vip, Arc::clone(&service))));
             services.by_name.insert(Arc::clone(&service.name), service);
         }
@@ -201,11 +210,73 @@ pub(crate) struct Here {
     pub(super) resume: Resume,
     /// What the server speaks.
     pub(super) protocol: ServerProtocol,
+    /// Id of the pool.
+    pool: u32,
+    most_ejected: usize,
+    judge: Option<Arc<Judge>>,
+}
+
+impl Here {
+    fn new(nodes: PoolNodes) -> Self {
+        let PoolNodes { name, others, resume, protocol, most_ejected, judge, .. } = nodes;
+        Here {
+            others,
+            resume,
+            protocol,
+            pool: pool_id(&name),
+            most_ejected: most_ejected.unwrap_or_default(),
+            judge,
+        }
+    }
+
+    /// The other nodes to which this one gives a request, the best first; none if it answers the request itself.
+    pub(super) fn better(&self, loads: &Loads, busy: Option<Busy>) -> Vec<Peer> {
+        let mut better = loads.lighter(busy, &self.others);
+        if better.is_empty() && self.is_outlier() {
+            return loads.serving((self.pool, self.most_ejected), &self.others);
+        }
+        if self.judge.is_some() {
+            let fails = |peer: &Peer| loads.fails(self.pool, peer.address);
+            match loads.is_draining() {
+                true => better.sort_by_key(fails),
+                false => better.retain(|peer| !fails(peer)),
+            }
+        }
+        better
+    }
+
+    /// Whether this node is an outlier of the pool.
+    fn is_outlier(&self) -> bool {
+        self.judge.as_ref().is_some_and(|judge| judge.is_ejected())
+    }
+
+    /// Notes how an exchange with the server of this node has ended.
+    pub(super) fn note_exchange(
+        &self,
+        asked: &ServerRequest,
+        answer: &Answer,
+        result: &Result<bool, Failure>,
+    ) {
+        match (answer.status(), result) {
+            (Some(status), _) => self.note(Outcome::Status(status)),
+            // A server may wait for the rest of a body in vain.
+            (None, Err(Failure::Server { .. })) if asked.body.is_whole() => self.note(Outcome::NoResponse),
+            (None, _) => {}
+        }
+    }
+
+    /// Notes how a request at the server of this node has ended.
+    pub(super) fn note(&self, outcome: Outcome) {
+        self.judge.iter().for_each(|judge| judge.note(outcome));
+    }
 }
 
 /// A pool that other nodes have.
 pub(crate) struct Elsewhere {
+    /// Id of the pool.
+    pool: u32,
     nodes: Vec<Peer>,
+    loads: Arc<Loads>,
     turn: AtomicUsize,
     /// What their servers speak.
     pub(super) protocol: ServerProtocol,
@@ -219,9 +290,10 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn new(pool: PoolNodes, service: &str, peers: &Arc<Peers>, fields: usize) -> Self {
-        let PoolNodes { others: nodes, protocol, .. } = pool;
-        let address = ServerAddress::at_peers(peers, service, nodes.clone());
+    fn new(pool: PoolNodes, service: &str, shared: &Shared, fields: usize) -> Self {
+        let PoolNodes { name, others: nodes, protocol, .. } = pool;
+        let (pool, peers, loads) = (pool_id(&name), &shared.peers, Arc::clone(&shared.loads));
+        let address = ServerAddress::at_pool(peers, service, nodes.clone(), (pool, Arc::clone(&loads)));
         let single = |peer: &Peer| {
             let address = ServerAddress::at_peers(peers, service, vec![peer.clone()]);
             Arc::new(Multiplexed::new(address, Some(peer.name.as_str().into())))
@@ -232,7 +304,9 @@ impl Elsewhere {
             ServerProtocol::H2c => Servers::bridged(Bridge::new(multiplexed.clone(), fields)),
         };
         Elsewhere {
+            pool,
             nodes,
+            loads,
             turn: AtomicUsize::new(0),
             protocol,
             servers,
@@ -242,21 +316,22 @@ impl Elsewhere {
         }
     }
 
-    /// The nodes, beginning with the next in rotation.
+    /// The nodes, beginning with the next in rotation; outliers come last.
     pub(super) fn in_turn(&self) -> Vec<Peer> {
         self.rotated(&self.nodes)
     }
 
-    /// Their servers in HTTP/2, beginning with the next in rotation.
+    /// Their servers in HTTP/2 in the same order.
     pub(super) fn multiplexed_in_turn(&self) -> Vec<Arc<Multiplexed>> {
         self.rotated(&self.multiplexed)
     }
 
     fn rotated<T: Clone>(&self, all: &[T]) -> Vec<T> {
-        let mut all = all.to_vec();
+        let mut all: Vec<_> = std::iter::zip(&self.nodes, all).collect();
         let len = all.len().max(1);
         all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
-        all
+        all.sort_by_key(|(node, _)| self.loads.fails(self.pool, node.address));
+        all.into_iter().map(|(_, one)| one.clone()).collect()
     }
 }
 
@@ -281,7 +356,7 @@ impl Service {
     fn new(
         config: ServiceConfig,
         counters: Arc<Counters>,
-        (peers, insurer): (&Arc<Peers>, &Arc<dyn Insurer>),
+        shared: &Shared,
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
         let handshakes = Handshakes::new(
@@ -293,15 +368,13 @@ impl Service {
         )?;
         let fields = config.limits.http.fields;
         let way = |nodes: PoolNodes| match nodes.here {
-            true => {
-                PoolWay::Here(Here { others: nodes.others, resume: nodes.resume, protocol: nodes.protocol })
-            }
-            false => PoolWay::Elsewhere(Box::new(Elsewhere::new(nodes, &config.name, peers, fields))),
+            true => PoolWay::Here(Here::new(nodes)),
+            false => PoolWay::Elsewhere(Box::new(Elsewhere::new(nodes, &config.name, shared, fields))),
         };
         let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
         let resumes = config.pools.iter().any(|pool| pool.here && pool.resume != Resume::Off);
         let name = Arc::from(config.name.as_str());
-        let single = SingleNodes::new(peers, &name, config.server.clone());
+        let single = SingleNodes::new(&shared.peers, &name, config.server.clone());
         let multiplexed = Arc::new(Multiplexed::new(config.server.clone(), None));
         let bridge = Bridge::new(vec![Arc::clone(&multiplexed)], fields);
         Ok(Service {
@@ -312,7 +385,7 @@ impl Service {
             busy: config.busy,
             hand_over: config.hand_over,
             kernel: if config.ktls && !resumes { kernel } else { KernelTls::None },
-            insurer: resumes.then(|| (Arc::clone(insurer), config.resume_after)),
+            insurer: resumes.then(|| (Arc::clone(&shared.insurer), config.resume_after)),
             name,
             routes: config.routes,
             secret: config.secret,
@@ -352,6 +425,15 @@ impl Service {
             Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, &route.rewrite),
             None => Way::Nowhere,
         }
+    }
+
+    /// Ids of the pools of which this node is an outlier.
+    pub(super) fn failing(&self) -> Vec<u32> {
+        let failing = |pool: &PoolWay| match pool {
+            PoolWay::Here(here) => here.is_outlier().then_some(here.pool),
+            PoolWay::Elsewhere(_) => None,
+        };
+        self.pools.iter().filter_map(failing).collect()
     }
 
     /// The server of this node in a pool, for clients that speak HTTP/1.1.

@@ -36,4 +36,9 @@ impl Shared {
     pub(super) fn service(&self, name: &str) -> Option<Arc<Service>> {
         self.services.load().named(name).cloned()
     }
+
+    /// Ids of the pools of which this node is an outlier.
+    pub(super) fn failing(&self) -> Vec<u32> {
+        self.services.load().iter().flat_map(|service| service.failing()).collect()
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 /// A task for each of some addresses.
@@ -18,6 +19,19 @@ impl Tasks {
     /// Adds the task for an address that has none.
     pub(super) fn add(&mut self, address: SocketAddr, task: JoinHandle<()>) {
         self.0.insert(address, task);
+    }
+
+    /// Has a task for each of these addresses: new ones begin, and those for others are aborted.
+    pub(super) fn replace<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        addresses: HashSet<SocketAddr>,
+        runtime: &Runtime,
+        task: impl Fn(SocketAddr) -> F,
+    ) {
+        self.keep(&addresses);
+        for address in addresses {
+            self.0.entry(address).or_insert_with(|| runtime.spawn(task(address)));
+        }
     }
 
     /// Aborts the tasks for all addresses but these.

@@ -31,10 +31,10 @@ use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
     endpoint, read_from, sb_adopting, sb_adoption, sb_asking, sb_closed, sb_fingerprint, sb_flow,
-    sb_heard_fingerprint, sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_key, sb_listed,
-    sb_listener, sb_listening_switch, sb_load, sb_network, sb_node_clients, sb_node_here, sb_node_settings,
-    sb_owned, sb_persistence, sb_pool_here, sb_record, sb_seen, sb_server, sb_session_mode, sb_sized,
-    sb_stalled,
+    sb_heard_fingerprint, sb_heirs, sb_insurable, sb_insurable_end, sb_insured, sb_judged, sb_judgment,
+    sb_key, sb_listed, sb_listener, sb_listening_switch, sb_load, sb_network, sb_node_clients, sb_node_here,
+    sb_node_settings, sb_owned, sb_persistence, sb_pool_here, sb_record, sb_seen, sb_server, sb_session_mode,
+    sb_sized, sb_stalled,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
@@ -507,6 +507,19 @@ impl Bench {
         let asking = sb_asking { switch_address, ..Default::default() };
         let switch = sb_listening_switch { facts: wanted.into(), ..Default::default() };
         self.skel.maps.switches.update(bytes_of(&asking), bytes_of(&switch), MapFlags::ANY).unwrap();
+    }
+
+    /// Has the responses of node 0 at this VIP judged.
+    pub fn judge(&self, vip: SocketAddr) {
+        let listener = sb_listener { vip: endpoint(vip), ..Default::default() };
+        let map = &self.skel.maps.judged_listeners;
+        map.update(bytes_of(&listener), bytes_of(&sb_judged::default()), MapFlags::ANY).unwrap();
+    }
+
+    /// Reported judgments.
+    pub fn judgments(&self) -> Vec<sb_judgment> {
+        let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
+        Self::read_ring(&self.skel.maps.judgments).into_iter().map(read).collect()
     }
 
     /// Reported facts.

@@ -129,6 +129,14 @@ impl Flows<'_> {
         self.leave(&known, &owned, &[RESPONSE, RESPONSE].concat());
     }
 
+    /// Sends a failed response of a server that is judged.
+    fn fail(&self) {
+        let known = KnownFlow { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
+        self.bench.judge(known.flow.vip());
+        let failed = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
+        self.leave(&known, &sb_owned { responses: 0, ..known.owned() }, failed);
+    }
+
     fn count(&mut self, counter: NodeCounter) {
         let bench = self.bench;
         match counter {
@@ -332,6 +340,12 @@ impl Flows<'_> {
                     self.leave_for_switch();
                 }
                 bench.want_facts(false);
+            }
+            Judgment => self.fail(),
+            JudgmentLost => {
+                while bench.counter(JudgmentLost) == 0 {
+                    self.fail();
+                }
             }
             LostTrack => {
                 let known = self.next();

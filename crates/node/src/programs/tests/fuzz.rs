@@ -3,6 +3,7 @@
 //!
 //! `SWITCHBACK_FUZZ_SECONDS` sets the duration, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use NodeCounter::*;
@@ -28,6 +29,7 @@ const CLOSED_PORT: u16 = 81;
 
 const WITH_COOKIE: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: SBrewxyzSID=1; a=SB\r\n\r\n";
 const SETS_COOKIE: &[u8] = b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\nContent-Length: 2\r\n\r\nok";
+const FAILS: &[u8] = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
 
 /// A packet and the entry of its flow. Prints itself when a check fails.
 pub struct Case {
@@ -325,7 +327,7 @@ fn fingerprint_frame(random: &mut Random, known: &KnownFlow, node: &str) -> Vec<
 fn response_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let most = random.pick(&[1, 40, 1300]);
     let len = random.below(most);
-    let response_bytes = random.pick(&[RESPONSE, SETS_COOKIE]);
+    let response_bytes = random.pick(&[RESPONSE, SETS_COOKIE, FAILS]);
     let skipped = if random.one_in(2) { 0 } else { random.below(response_bytes.len()) };
     let data: Vec<u8> = response_bytes.iter().copied().cycle().skip(skipped).take(len).collect();
     let any = random.next() as u8;
@@ -383,8 +385,8 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64,
 fn unreached(bench: &Bench) -> Vec<NodeCounter> {
     // Clients with a shim are tested in clients.rs; here there are none.
     let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
-    // Hidden nodes, nodes that are switches, and late copies have tests of their own.
-    let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled];
+    // Hidden nodes, nodes that are switches, late copies and full rings have tests of their own.
+    let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated, Stalled, JudgmentLost];
     // Only packets of a socket are of a response that can be resumed.
     let of_sockets = [Insurable, InsurableLost, Bequeathed, Fingerprint];
     let of_replays = [Replayed, DropAway];
@@ -398,6 +400,7 @@ fn unreached(bench: &Bench) -> Vec<NodeCounter> {
 fn whatever_comes_some_things_never_happen() {
     alone(|| {
         let bench = Bench::new();
+        VIPS.iter().for_each(|vip| bench.judge(SocketAddr::new(address(vip), PORT)));
         let seed = seed();
         let random = &mut Random(seed);
         let time = Duration::from_secs(setting("SWITCHBACK_FUZZ_SECONDS").unwrap_or(SECONDS));

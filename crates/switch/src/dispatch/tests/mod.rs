@@ -14,6 +14,7 @@ mod moves;
 mod new_heads;
 mod nodes;
 mod observed;
+mod outliers;
 mod path_mtu;
 mod placed;
 mod random;

@@ -42,7 +42,7 @@ use super::peers::Peer;
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
-use crate::ClientCertificate;
+use crate::{ClientCertificate, Outcome};
 
 use answers::{error, grpc_error, is_grpc, redirection};
 use prepare::{Instead, Target, for_http1, for_http2, prepare};
@@ -219,14 +219,20 @@ impl Conversation {
         };
         let given = self.give(&target);
         reply.entry.answer.begin(&service.node);
+        let is_whole = request.body().is_end_stream();
         let response = tokio::select! {
-            response = forwarder.request(request) => {
-                response.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))?
-            }
+            response = forwarder.request(request) => response,
             // The client has gone: dropped, the request is broken off.
             _ = reply.reset() => return Ok(()),
         };
         drop(given);
+        match &response {
+            Ok(response) => target.note(Outcome::Status(response.status().as_u16())),
+            Err(_) if is_whole => target.note(Outcome::NoResponse),
+            // A server may wait for the rest of a body in vain.
+            Err(_) => {}
+        }
+        let response = response.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))?;
         if let (Target::Own(here), Some((insurer, after))) = (&target, &service.insurer)
             && here.resume != Resume::Off
             && response.body().size_hint().lower() >= *after
@@ -256,6 +262,7 @@ impl Conversation {
         let servers = self.servers(&target);
         let given = self.give(&target);
         reply.entry.answer.begin(&service.node);
+        let is_whole = body.is_end_stream();
         let (cancel, cancelled) = oneshot::channel();
         let mut called = std::pin::pin!(call(&servers, &request, body, cancelled));
         let answered = tokio::select! {
@@ -268,6 +275,15 @@ impl Conversation {
             }
         };
         drop(given);
+        match &answered {
+            Ok(answered) if answered.body.node().is_none() => {
+                target.note(Outcome::Status(answered.head.status.as_u16()));
+            }
+            // That of this node could not be reached.
+            Ok(_) => target.note(Outcome::NoResponse),
+            Err(CallError::Unreachable | CallError::Lost) if is_whole => target.note(Outcome::NoResponse),
+            Err(_) => {}
+        }
         let reset = match answered {
             Ok(answered) => {
                 if let Err(reason) = self.pass(answered, reply).await {

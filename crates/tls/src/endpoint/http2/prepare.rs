@@ -17,6 +17,7 @@ use super::super::peers::Peer;
 use super::super::rates::Denied;
 use super::super::services::{Elsewhere, Here, Service, Way};
 use super::super::shared::Shared;
+use crate::Outcome;
 
 /// The server that answers a request.
 pub(super) enum Target<'a> {
@@ -29,6 +30,13 @@ pub(super) enum Target<'a> {
 }
 
 impl Target<'_> {
+    /// Notes how the request has ended, if the server is that of this node.
+    pub(super) fn note(&self, outcome: Outcome) {
+        if let Target::Own(here) = self {
+            here.note(outcome);
+        }
+    }
+
     pub(super) fn protocol(&self) -> ServerProtocol {
         match self {
             Target::Own(here) => here.protocol,
@@ -158,8 +166,8 @@ async fn route<'a>(
     shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
     let (target, rewrite) = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
         Way::Here(here, rewrite) => {
-            let lighter = shared.loads.lighter(service.busy, &here.others).into_iter().next();
-            (lighter.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), rewrite)
+            let better = here.better(&shared.loads, service.busy).into_iter().next();
+            (better.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), rewrite)
         }
         Way::Elsewhere(others, rewrite) => (Target::Pool(others), rewrite),
         Way::Redirect(redirect) => {
