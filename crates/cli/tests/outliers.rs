@@ -118,7 +118,7 @@ fn a_node_that_fails_requests_is_ejected_and_comes_back() -> Result {
         said.contains("fails requests: requests in a row have failed, the last with status 500; for 4s"),
         "{said}"
     );
-    assert!(cluster.switch().log().contains("pool web at node node0: ejected"));
+    cluster.switch().wait_for_log("pool web at node node0: ejected", PATIENCE)?;
 
     fs::remove_file(broken(&cluster, 0))?;
     Client::connect_to(&cluster, "node0")?;
