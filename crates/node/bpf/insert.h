@@ -11,10 +11,9 @@
  * again.
  *
  * Kernels with commit 929e30f93125 ("bpf, sockmap: Fix FIONREAD for sockmap") tell the server that nothing is
- * left to read on a socket of a map without a verdict program, whatever TCP has received (tcp_bpf_ioctl()). A
- * server that goes by FIONREAD, as nginx does, would wait for the rest of its request for ever. There the map
- * has a verdict program too, through which all goes that the server reads, and sockets stay in the map: what
- * the server has not read when its socket leaves is lost (sk_psock_drop()).
+ * left to read on a socket in the map, whatever TCP has received (tcp_bpf_ioctl()). A server that goes by
+ * FIONREAD, as nginx does, would wait for the rest of its request for ever. There only responses to requests
+ * that servers read at once get the cookie.
  */
 #ifndef NODE_INSERT_H
 #define NODE_INSERT_H
@@ -47,8 +46,28 @@
 /* Bytes in which the first line of a response has to end. */
 #define FIRST_LINE_MAX 128
 
-/* Whether sockets stay in the map, which has a verdict program then. */
-const volatile bool sockets_stay = false;
+/* Bytes that servers read at once: nginx, of those that go by FIONREAD, has the smallest buffer. */
+#define READ_AT_ONCE 1023
+
+/* Whether FIONREAD answers 0 for sockets in the map. */
+const volatile bool hides_unread = false;
+
+/* Whether the packet is a whole request without body, or several, which any server reads at once. */
+static __noinline int is_read_at_once(struct __sk_buff *skb, const struct handoff *h)
+{
+        __u32 start = sizeof(struct ethhdr) + h->outer_len + shim_len(h) + h->inner_len + h->tcp_len;
+        __u32 len = h->payload;
+        __u8 first[4] = {}, last[3] = {};
+        int asks;
+
+        if (len < sizeof(first) + sizeof(last) || len > READ_AT_ONCE ||
+            bpf_skb_load_bytes(skb, start, first, sizeof(first)) ||
+            bpf_skb_load_bytes(skb, start + len - sizeof(last), last, sizeof(last)))
+                return 0;
+        asks = (first[0] == 'G' && first[1] == 'E' && first[2] == 'T' && first[3] == ' ') ||
+               (first[0] == 'H' && first[1] == 'E' && first[2] == 'A' && first[3] == 'D');
+        return asks && last[0] == '\n' && last[1] == '\r' && last[2] == '\n';
+}
 
 /* Whether the pool inserts cookies, and no cookie of the request names this node. */
 static __always_inline int needs_cookie(const struct handoff *h, const struct sb_persistence *p)
@@ -97,8 +116,7 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         }
         if (flow->hooked != SB_HOOK_DONE)
                 return;
-        if (!sockets_stay)
-                sb_flow_delete(&sockets, key);
+        sb_flow_delete(&sockets, key);
         flow->hooked = SB_HOOK_NONE;
 }
 
@@ -183,12 +201,6 @@ __noinline int insert_line(struct sk_msg_md *msg, const struct sb_persistence *p
                 data[i] = p->line[i];
         }
         count(SB_NODE_COOKIE_INSERTED);
-        return SK_PASS;
-}
-
-SEC("sk_skb/verdict")
-int switchback_receive(struct __sk_buff *skb)
-{
         return SK_PASS;
 }
 

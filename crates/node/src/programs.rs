@@ -53,17 +53,13 @@ impl<'obj> Programs<'obj> {
         hides_unread: bool,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
-        let [owned, counters, closed, masquerades, away, sockets] =
-            ["owned", "counters", "closed", "masquerades", "away", "sockets"].map(|name| pins.path(name));
+        let [owned, counters, closed, masquerades, away] =
+            ["owned", "counters", "closed", "masquerades", "away"].map(|name| pins.path(name));
         // The flow map of a killed agent keeps its size.
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
         set_flows(&mut open, flows)?;
-        if hides_unread {
-            constants(&mut open).sockets_stay = true;
-            open.maps.sockets.set_max_entries(flows).doing(|| "set the size of the map sockets")?;
-            reuse(&mut open.maps.sockets, &sockets)?;
-        }
+        constants(&mut open).hides_unread = hides_unread;
         open.progs.switchback_plain_tcp.set_autoload(plan.plain_tcp);
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
@@ -80,16 +76,13 @@ impl<'obj> Programs<'obj> {
         programs.set_sessions(&plan.sessions)?;
         programs.set_servers(plan)?;
         programs.set_judged(plan)?;
-        programs.attach_insert(hides_unread)?;
+        programs.attach_insert()?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
         pin(&mut maps.counters, &counters)?;
         pin(&mut maps.closed, &closed)?;
         pin(&mut maps.masquerades, &masquerades)?;
         pin(&mut maps.away, &away)?;
-        if hides_unread {
-            pin(&mut maps.sockets, &sockets)?;
-        }
         replace_pin(&mut maps.settings, &pins.path("settings"))?;
         replace_pin(&mut maps.vip_addresses, &pins.path("vip_addresses"))?;
         Ok(programs)
@@ -250,15 +243,10 @@ impl<'obj> Programs<'obj> {
     }
 
     /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.
-    fn attach_insert(&self, hides_unread: bool) -> Result<()> {
+    fn attach_insert(&self) -> Result<()> {
         let map = self.skeleton.maps.sockets.as_fd().as_raw_fd();
-        let programs = &self.skeleton.progs;
-        let receive = hides_unread.then_some(&programs.switchback_receive);
-        for program in receive.into_iter().chain([&programs.switchback_insert]) {
-            let attached = program.attach_sockmap(map);
-            attached.doing(|| format!("attach the program {:?} to the map sockets", program.name()))?;
-        }
-        Ok(())
+        let attached = self.skeleton.progs.switchback_insert.attach_sockmap(map);
+        attached.map(drop).doing(|| "attach the program switchback_insert to the map sockets")
     }
 
     /// Replaces the cookie settings of the pools.
