@@ -131,17 +131,16 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     let drains = Drains::begin(&plan)?;
     let settings = settings(&plan, &options.interface)?;
     let mut guards = Guards::new(index)?;
-    let mut programs =
-        match Programs::load(&mut storage, &pins, &settings, &plan, facts.hides_unread == Some(true)) {
-            Ok(programs) => programs,
-            Err(error) => {
-                // Programs of an earlier agent keep running; otherwise nothing is left behind.
-                if !pins.link_path("ingress").exists() {
-                    pins.remove_all()?;
-                }
-                return Err(cannot_load(error));
+    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
+        Ok(programs) => programs,
+        Err(error) => {
+            // Programs of an earlier agent keep running; otherwise nothing is left behind.
+            if !pins.link_path("ingress").exists() {
+                pins.remove_all()?;
             }
-        };
+            return Err(cannot_load(error));
+        }
+    };
     let started = released::take()
         .and_then(|flows| programs.add_released(&flows))
         .and_then(|()| programs.set_clients(&plan.clients))

@@ -20,7 +20,7 @@ use libbpf_rs::{
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{Attachment, Place, attach_or_replace, pin, pin_link, replace_pin, reuse};
-use switchback_runtime::{Doing, Error, Result, interface, maps};
+use switchback_runtime::{Doing, Error, Result, hides_unread, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, bytes_of, endpoint, read_from, sb_flow, sb_flow_state, sb_judged, sb_listed,
     sb_listener, sb_listening_switch, sb_load, sb_node_here, sb_node_settings, sb_persistence, sb_pool_here,
@@ -50,7 +50,6 @@ impl<'obj> Programs<'obj> {
         pins: &PinDir,
         settings: &sb_node_settings,
         plan: &Plan,
-        hides_unread: bool,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let [owned, counters, closed, masquerades, away] =
@@ -59,7 +58,8 @@ impl<'obj> Programs<'obj> {
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
         set_flows(&mut open, flows)?;
-        constants(&mut open).hides_unread = hides_unread;
+        // A kernel that cannot be tried is taken for one without the mistake.
+        constants(&mut open).hides_unread = hides_unread().unwrap_or(false);
         open.progs.switchback_plain_tcp.set_autoload(plan.plain_tcp);
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;

@@ -16,7 +16,6 @@ use crate::interface;
 use crate::listeners;
 use crate::netlink::Socket;
 use crate::pins;
-use crate::sockmap;
 
 /// Facts about a machine, seen from one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +32,6 @@ pub struct Facts {
     pub adopts: bool,
     /// Whether programs can change the protocol of new sockets (`update_socket_protocol`).
     pub changes_protocols: bool,
-    /// Whether FIONREAD answers 0 for sockets in a sockmap; None where that cannot be tried.
-    pub hides_unread: Option<bool>,
     /// The effective capabilities of this process, a bit for each.
     pub capabilities: u64,
     /// Whether the BPF file system is mounted at [`BPFFS`](crate::pins::BPFFS).
@@ -80,7 +77,6 @@ impl Facts {
             link: link(name).ok(),
             adopts: has("bpf_sk_assign_tcp_reqsk"),
             changes_protocols: has("update_socket_protocol"),
-            hides_unread: sockmap::hides_unread().ok(),
             btf: btf.is_some(),
             capabilities: capabilities().unwrap_or_default(),
             bpffs: pins::is_bpffs(Path::new(pins::BPFFS)),

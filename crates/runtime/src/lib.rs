@@ -31,6 +31,7 @@ pub use error::{Doing, Error, Result};
 pub use facts::Facts;
 pub use follower::Follower;
 pub use signals::{Ender, Signals, Wishes};
+pub use sockmap::hides_unread;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;

@@ -11,7 +11,7 @@ nix::ioctl_read_bad!(fionread, libc::FIONREAD, c_int);
 
 /// Whether FIONREAD answers 0 for a socket that is in a sockmap without a verdict program, whatever it has received:
 /// kernels with commit 929e30f93125 ("bpf, sockmap: Fix FIONREAD for sockmap") count only what programs have queued.
-pub(crate) fn hides_unread() -> io::Result<bool> {
+pub fn hides_unread() -> io::Result<bool> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()

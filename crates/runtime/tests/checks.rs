@@ -19,7 +19,6 @@ fn healthy() -> Facts {
         btf: true,
         adopts: true,
         changes_protocols: true,
-        hides_unread: Some(false),
         capabilities: u64::MAX,
         bpffs: true,
         tcp_syncookies: Some(1),
