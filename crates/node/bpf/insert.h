@@ -69,16 +69,26 @@ static __noinline int is_read_at_once(struct __sk_buff *skb, const struct handof
         return asks && last[0] == '\n' && last[1] == '\r' && last[2] == '\n';
 }
 
-/* Whether the pool inserts cookies, and no cookie of the request names this node. */
-static __always_inline int needs_cookie(const struct handoff *h, const struct sb_persistence *p)
+/* Whether a cookie of the request names this node. */
+static __always_inline int names_this_node(const struct handoff *h, const struct sb_persistence *p)
 {
-        if (!p || p->mode != SB_SESSION_INSERT)
-                return 0;
         for (__u32 i = 0; i < sizeof(h->option.payload.flow.session.node); i++) {
                 if (h->option.payload.flow.session.node[i] !=
                     p->code[SB_CODE_LEN - sizeof(h->option.payload.flow.session.node) + i])
-                        return 1;
+                        return 0;
         }
+        return 1;
+}
+
+/* Whether the pool inserts a cookie into the response, and can. */
+static __always_inline int needs_cookie(struct __sk_buff *skb, const struct handoff *h,
+                                        const struct sb_persistence *p)
+{
+        if (!p || p->mode != SB_SESSION_INSERT || names_this_node(h, p))
+                return 0;
+        if (!hides_unread || is_read_at_once(skb, h))
+                return 1;
+        count(SB_NODE_COOKIE_MISSED);
         return 0;
 }
 

@@ -31,9 +31,9 @@ static __always_inline int begin_session(struct __sk_buff *skb, const struct han
         if (p && p->mode == SB_SESSION_REWRITE)
                 return restore_names(skb, h, flow, p, server_seq(h));
         pass_requests(&flow->cookies);
-        flow->hooked = needs_cookie(h, p) && h->payload ? SB_HOOK_WANTED : SB_HOOK_NONE;
+        flow->hooked = h->payload && needs_cookie(skb, h, p) ? SB_HOOK_WANTED : SB_HOOK_NONE;
         /* The program that inserts cookies needs the server's socket. */
-        if (flow->hooked == SB_HOOK_WANTED && (is_away(flow) || (hides_unread && !is_read_at_once(skb, h)))) {
+        if (flow->hooked == SB_HOOK_WANTED && is_away(flow)) {
                 flow->hooked = SB_HOOK_NONE;
                 count(SB_NODE_COOKIE_MISSED);
         }
@@ -62,11 +62,7 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
         if (p && p->mode == SB_SESSION_REWRITE)
                 return restore_names(skb, h, flow, p, rcv_nxt);
         pass_requests(&flow->cookies);
-        if (!begins || !needs_cookie(h, p))
-                return 0;
-        if (hides_unread && !is_read_at_once(skb, h))
-                count(SB_NODE_COOKIE_MISSED);
-        else
+        if (begins && needs_cookie(skb, h, p))
                 hook(skb, h, flow);
         return 0;
 }
