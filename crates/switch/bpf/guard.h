@@ -94,19 +94,25 @@ static __always_inline __u64 wait_for_token(const struct sb_bucket *bucket, cons
         return at > soonest ? at - soonest : 0;
 }
 
+/* The value of an entry. NULL if there was none, and there is one with this value now. */
+static __always_inline void *find_or_begin(void *map, const struct sb_bucket *key, const void *value)
+{
+        void *found = bpf_map_lookup_elem(map, key);
+
+        if (found || !bpf_map_update_elem(map, key, value, BPF_NOEXIST))
+                return found;
+        return bpf_map_lookup_elem(map, key);
+}
+
 /*
  * Takes a token, which the bucket may have later only. Of an entry that another bucket gets meanwhile that one is
  * charged.
  */
 static __always_inline void take_token(const struct sb_bucket *bucket, const struct sb_rate *rate, __u64 now)
 {
-        __u64 *full = bpf_map_lookup_elem(&buckets, bucket), before, after = now + rate->interval;
+        __u64 before, after = now + rate->interval;
+        __u64 *full = find_or_begin(&buckets, bucket, &after);
 
-        if (!full) {
-                if (!bpf_map_update_elem(&buckets, bucket, &after, BPF_NOEXIST))
-                        return;
-                full = bpf_map_lookup_elem(&buckets, bucket);
-        }
         if (!full)
                 return;
 #pragma unroll
@@ -200,13 +206,8 @@ static __noinline int have_room(const struct sb_flow *flow, const struct sb_guar
 
 static __always_inline void count_one_more(const struct sb_bucket *key)
 {
-        __u32 *count = bpf_map_lookup_elem(&connections, key), one = 1;
+        __u32 one = 1, *count = find_or_begin(&connections, key, &one);
 
-        if (!count) {
-                if (!bpf_map_update_elem(&connections, key, &one, BPF_NOEXIST))
-                        return;
-                count = bpf_map_lookup_elem(&connections, key);
-        }
         if (count)
                 __sync_fetch_and_add(count, 1);
 }
@@ -244,7 +245,7 @@ static __noinline int count_connection(const struct sb_flow *flow, const struct 
         return 0;
 }
 
-/* Counts a connection that has begun, or one that has ended. Not inlined, because of the stack. */
+/* The same for a connection whose service is not at hand. Not inlined, because of the stack. */
 static __noinline int count_flow(const struct sb_flow *flow, int has_begun)
 {
         const struct sb_vip *vip = find_vip(flow);
