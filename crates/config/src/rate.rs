@@ -1,9 +1,11 @@
 //! Rate limits: how often clients may do something.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::Network;
 use crate::limits::time;
 
 /// Allowed values of `rate` and `burst`.
@@ -148,6 +150,15 @@ impl Default for ServiceLimits {
 }
 
 impl ServiceLimits {
+    /// The network whose addresses count as one client with this one, by its first address.
+    pub fn network(&self, client: IpAddr) -> IpAddr {
+        let (len, unspecified) = match client {
+            IpAddr::V4(_) => (self.prefixes.0, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            IpAddr::V6(_) => (self.prefixes.1, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        };
+        Network::around(client, len).map_or(unspecified, |network| network.address)
+    }
+
     /// All limits in words.
     pub fn shown(&self) -> impl Iterator<Item = String> {
         let concurrent = self.concurrent.shown("connections at a time");
@@ -175,6 +186,17 @@ impl ServiceLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_those_of_the_prefixes() {
+        let of = |prefixes, client: &str| {
+            let limits = ServiceLimits { prefixes, ..ServiceLimits::default() };
+            limits.network(client.parse().unwrap()).to_string()
+        };
+        assert_eq!(of((24, 64), "198.51.100.7"), "198.51.100.0");
+        assert_eq!(of((24, 64), "2001:db8::1:2"), "2001:db8::");
+        assert_eq!(of((32, 128), "2001:db8::1"), "2001:db8::1");
+    }
 
     #[test]
     fn intervals_and_tolerances_are_those_of_the_rate() {

@@ -1,9 +1,9 @@
 //! The limits of a service's requests.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use switchback_config::{Limit, Network, Over, RequestRate, Service};
+use switchback_config::{Limit, Over, RequestRate, Service, ServiceLimits};
 
 /// [`Bucket::of`] for all requests of a service.
 pub const OF_REQUESTS: u32 = 1;
@@ -38,8 +38,7 @@ pub struct Wish {
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
     service: u32,
-    prefixes: (u8, u8),
-    requests: Limit<RequestRate>,
+    limits: ServiceLimits,
     /// By the index of the route: its hash and its limits.
     routes: Vec<(u32, Limit<RequestRate>)>,
     patience: Duration,
@@ -53,8 +52,7 @@ impl RequestLimits {
         let routes = routes.map(|route| (hash(&route.in_words()).max(FIRST_ROUTE), route.limit));
         RequestLimits {
             service: hash(&service.name),
-            prefixes: service.limits.prefixes,
-            requests: service.limits.requests,
+            limits: service.limits,
             routes: routes.collect(),
             patience,
         }
@@ -62,17 +60,17 @@ impl RequestLimits {
 
     /// Whether nothing is limited.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_none() && self.routes.iter().all(|(_, limit)| limit.is_none())
+        self.limits.requests.is_none() && self.routes.iter().all(|(_, limit)| limit.is_none())
     }
 
     /// The tokens that a request of this client needs, which the route with this index takes.
     pub fn wishes(&self, client: IpAddr, route: Option<usize>) -> Vec<Wish> {
         let route = route.and_then(|route| self.routes.get(route));
         let of_route = route.map(|(hash, limit)| (*hash, limit));
-        let limits = [Some((OF_REQUESTS, &self.requests)), of_route];
+        let limits = [Some((OF_REQUESTS, &self.limits.requests)), of_route];
         let mut wishes = Vec::new();
         for (of, limit) in limits.into_iter().flatten() {
-            let network = || Some(self.network(client));
+            let network = || Some(self.limits.network(client));
             wishes.extend(limit.client.as_ref().map(|rate| self.wish(network(), of, rate)));
             wishes.extend(limit.all.as_ref().map(|rate| self.wish(None, of, rate)));
         }
@@ -90,14 +88,5 @@ impl RequestLimits {
             tolerance_ns: rate.tolerance_ns(),
             patience_ns: patience.as_nanos() as u64,
         }
-    }
-
-    /// The network of a client, by its first address.
-    fn network(&self, client: IpAddr) -> IpAddr {
-        let (len, unspecified) = match client {
-            IpAddr::V4(_) => (self.prefixes.0, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            IpAddr::V6(_) => (self.prefixes.1, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-        };
-        Network::around(client, len).map_or(unspecified, |network| network.address)
     }
 }

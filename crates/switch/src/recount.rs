@@ -5,7 +5,7 @@
 //! like a mistake of the program; a mistake that two counts in a row find is corrected.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Services {
         let of = self.0.get(&flow.vip()).map(|(service, limits)| {
             let Limit { client, all } = limits.concurrent;
             let bucket = |network| sb_bucket { network, service: *service, of: SB_OF_CONNECTIONS };
-            let client = client.map(|_| bucket(prefix(flow.client().ip(), limits.prefixes)));
+            let client = client.map(|_| bucket(address_bytes(limits.network(flow.client().ip()))));
             client.into_iter().chain(all.map(|_| bucket([0; 16])))
         });
         of.into_iter().flatten()
@@ -143,13 +143,6 @@ fn common(a: i64, b: i64) -> i64 {
     }
 }
 
-/// The network of a client, as the program writes it.
-fn prefix(client: IpAddr, (v4, v6): (u8, u8)) -> [u8; 16] {
-    let len = if client.is_ipv4() { 96 + u32::from(v4) } else { u32::from(v6) };
-    let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
-    (u128::from_be_bytes(address_bytes(client)) & mask).to_be_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,16 +152,5 @@ mod tests {
         for (a, b, sure) in [(3, 2, 2), (-3, -5, -3), (3, -1, 0), (0, 4, 0), (-1, 0, 0)] {
             assert_eq!(common(a, b), sure, "{a} {b}");
         }
-    }
-
-    #[test]
-    fn networks_are_those_of_the_prefixes() {
-        let of = |client: &str| prefix(client.parse().unwrap(), (24, 64));
-        assert_eq!(of("198.51.100.7"), address_bytes("198.51.100.0".parse().unwrap()));
-        assert_eq!(of("2001:db8::1:2"), address_bytes("2001:db8::".parse().unwrap()));
-        assert_eq!(
-            prefix("2001:db8::1".parse().unwrap(), (32, 128)),
-            address_bytes("2001:db8::1".parse().unwrap())
-        );
     }
 }
