@@ -7,11 +7,14 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use crate::error::Mistake;
+use crate::limits::time;
 use crate::raw::{Spanned, Texts};
 use crate::syntax;
 
 /// An optional text in the file.
 pub(crate) type Text = Option<Spanned<String>>;
+/// A key, the time that counts for it, and its text if it is in the file.
+pub(crate) type Timed<'a> = (&'a str, Duration, &'a Text);
 /// Names and the index of the first thing that has each.
 pub(crate) type Names<'a> = HashMap<&'a str, usize>;
 
@@ -127,6 +130,21 @@ impl Mistakes {
     ) -> Duration {
         let time = text.as_ref().and_then(|text| self.take(text, syntax::time(key, text.get_ref(), allowed)));
         time.unwrap_or(default)
+    }
+
+    /// Reports a time that is more than the one that bounds it, at its place, or at the other's if it is not in the file.
+    /// Defaults are in order, so one of the two is.
+    pub(crate) fn times_in_order(&mut self, low: Timed<'_>, high: Timed<'_>) {
+        let shown = |(key, value, text): Timed<'_>| {
+            let default = if text.is_none() { " (the default)" } else { "" };
+            format!("{key} {}{default}", time(value))
+        };
+        if low.1 > high.1
+            && let Some(place) = low.2.as_ref().or(high.2.as_ref())
+        {
+            let allowed = format!("{} <= {}", low.0, high.0);
+            self.at(place, format!("{} is more than {}, allowed is {allowed}", shown(low), shown(high)));
+        }
     }
 
     /// The meaning of each of `texts`, without those that are wrong. `none` is what is wrong with an empty

@@ -1,9 +1,7 @@
 //! `[pool.health]`: what is asked, and whether there is time for the answer.
 
 use crate::health::{DEFAULT_STATUS, INTERVAL, TIMEOUT, TIMES, shown};
-use crate::limits::time;
 use crate::mistakes::Mistakes;
-use crate::raw::Spanned;
 use crate::{Check, Health, raw, syntax};
 
 impl Mistakes {
@@ -13,18 +11,8 @@ impl Mistakes {
         let mistakes_before = self.count();
         let interval = self.time("interval", &file.interval, INTERVAL, default.interval);
         let timeout = self.time("timeout", &file.timeout, TIMEOUT, default.timeout);
-        // The default timeout fits the default interval, so one of the two is in the file.
-        if self.count() == mistakes_before
-            && timeout > interval
-            && let Some(place) = file.timeout.as_ref().or(file.interval.as_ref())
-        {
-            let shown = |key, duration, text: &Option<Spanned<String>>| {
-                let default = if text.is_none() { " (the default)" } else { "" };
-                format!("{key} {}{default}", time(duration))
-            };
-            let (long, short) =
-                (shown("timeout", timeout, &file.timeout), shown("interval", interval, &file.interval));
-            self.at(place, format!("{long} is more than {short}, allowed is timeout <= interval"));
+        if self.count() == mistakes_before {
+            self.times_in_order(("timeout", timeout, &file.timeout), ("interval", interval, &file.interval));
         }
         let rise = self.number_or("rise", &file.rise, TIMES, default.rise);
         let fall = self.number_or("fall", &file.fall, TIMES, default.fall);

@@ -1,6 +1,5 @@
 //! `[pool.outliers]`: whether the pool has a node to spare, and whether the times fit together.
 
-use crate::limits::time;
 use crate::mistakes::Mistakes;
 use crate::outliers::{FAILURES, SHARE, TIME};
 use crate::raw::Spanned;
@@ -20,18 +19,8 @@ impl Mistakes {
         let failures = self.number_or("failures", &file.failures, FAILURES, default.terms.failures);
         let first = self.time("time", &file.time, TIME, default.terms.time);
         let longest = self.time("max_time", &file.max_time, TIME, default.terms.max_time);
-        // The defaults fit, so one of the two is in the file.
-        if self.count() == mistakes_before
-            && first > longest
-            && let Some(place) = file.time.as_ref().or(file.max_time.as_ref())
-        {
-            let shown = |key, duration, text: &Option<Spanned<String>>| {
-                let default = if text.is_none() { " (the default)" } else { "" };
-                format!("{key} {}{default}", time(duration))
-            };
-            let (long, short) =
-                (shown("time", first, &file.time), shown("max_time", longest, &file.max_time));
-            self.at(place, format!("{long} is more than {short}, allowed is time <= max_time"));
+        if self.count() == mistakes_before {
+            self.times_in_order(("time", first, &file.time), ("max_time", longest, &file.max_time));
         }
         let share = file.max_share.as_ref();
         let share = share.and_then(|text| self.take(text, syntax::share("max_share", text.get_ref(), SHARE)));
