@@ -99,19 +99,19 @@ impl Loads {
         if nodes.iter().filter(fails).count() >= most_ejected {
             return Vec::new();
         }
-        let is_heard = |peer: &&Peer| self.failing_at(peer.address).is_some();
-        nodes.iter().filter(|peer| is_heard(peer) && !fails(peer)).cloned().collect()
+        let serves = |peer: &&Peer| self.told(peer.address, |failing| !failing.contains(&pool)) == Some(true);
+        nodes.iter().filter(serves).cloned().collect()
     }
 
     /// Whether a node has said lately that it fails the requests of a pool.
     pub(super) fn fails(&self, pool: u32, node: SocketAddr) -> bool {
-        self.failing_at(node).is_some_and(|pools| pools.contains(&pool))
+        self.told(node, |failing| failing.contains(&pool)) == Some(true)
     }
 
-    /// The pools whose requests a node fails; None if it has not been heard lately.
-    fn failing_at(&self, node: SocketAddr) -> Option<Vec<u32>> {
-        let told = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        told.get(&node).filter(|(heard, _)| heard.elapsed() < STALE).map(|(_, pools)| pools.clone())
+    /// Something about the pools whose requests a node fails; None if it has not been heard lately.
+    fn told<T>(&self, node: SocketAddr, of: impl FnOnce(&[u32]) -> T) -> Option<T> {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.get(&node).filter(|(heard, _)| heard.elapsed() < STALE).map(|(_, pools)| of(pools))
     }
 
     /// Counts a request given to this node until the result is dropped; its reports count it only later.

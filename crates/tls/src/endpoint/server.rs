@@ -87,7 +87,7 @@ impl PeersOf {
         let (before, after) = self.nodes.split_at(start);
         let mut nodes: Vec<&Peer> = after.iter().chain(before).collect();
         if let Some((pool, loads)) = &self.pool {
-            nodes.sort_by_key(|node| loads.fails(*pool, node.address));
+            nodes.sort_by_cached_key(|node| loads.fails(*pool, node.address));
         }
         for peer in nodes {
             match self.peers.connect(peer.address).await {

@@ -238,7 +238,7 @@ impl Here {
         if self.judge.is_some() {
             let fails = |peer: &Peer| loads.fails(self.pool, peer.address);
             match loads.is_draining() {
-                true => better.sort_by_key(fails),
+                true => better.sort_by_cached_key(fails),
                 false => better.retain(|peer| !fails(peer)),
             }
         }
@@ -330,7 +330,7 @@ impl Elsewhere {
         let mut all: Vec<_> = std::iter::zip(&self.nodes, all).collect();
         let len = all.len().max(1);
         all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
-        all.sort_by_key(|(node, _)| self.loads.fails(self.pool, node.address));
+        all.sort_by_cached_key(|(node, _)| self.loads.fails(self.pool, node.address));
         all.into_iter().map(|(_, one)| one.clone()).collect()
     }
 }

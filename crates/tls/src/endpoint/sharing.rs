@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -75,7 +75,7 @@ pub(super) async fn share<F: Future<Output = io::Result<()>> + Send + 'static>(
 }
 
 /// The answer of a node to what it is told.
-pub(super) async fn ask<T: for<'de> Deserialize<'de>>(
+pub(super) async fn ask<T: DeserializeOwned>(
     node: SocketAddr,
     peers: &Peers,
     told: Opening,
