@@ -271,8 +271,8 @@ impl Group {
 
     /// Whether a flow on the node stays there for its next request; None if that is decided for each request. A flow
     /// leaves a silent node only when the node counts as dead and another one can serve, because the node itself
-    /// answers RELEASE; and it leaves an ejected one if another one can serve. A flow on the unwanted side stays if no node of the wanted side can serve, which the choice
-    /// finds out.
+    /// answers RELEASE; and it leaves an ejected one if another one can serve. A flow on the unwanted side stays if no
+    /// node of the wanted side can serve, which the choice finds out.
     pub fn keeps(
         &self,
         side: Option<Side>,
