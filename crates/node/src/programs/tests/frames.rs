@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use switchback_http::framing::Framing;
 use switchback_wire::flow_state::{FlowState, Handshake};
@@ -26,6 +27,8 @@ pub const REWRITTEN: Code = *b"rew";
 pub const INSERTED: Code = *b"ins";
 /// Code of this node in both pools.
 pub const OWN: Code = *b"own";
+/// Time in which data would have been read, if at all.
+const A_MOMENT: Duration = Duration::from_millis(20);
 const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// Addresses of a switch and a node, with the epoch of the tests.
@@ -168,6 +171,17 @@ pub struct KnownFlow {
 }
 
 impl KnownFlow {
+    /// Checks that the server reads exactly this.
+    pub fn reads(&mut self, expected: &[u8]) {
+        let server = self.socket.as_mut().expect("an adopted flow");
+        let mut read = vec![0; expected.len()];
+        server.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket can have one");
+        server.read_exact(&mut read).expect("what has been taken");
+        assert_eq!(String::from_utf8_lossy(&read), String::from_utf8_lossy(expected));
+        server.set_read_timeout(Some(A_MOMENT)).expect("a socket can have one");
+        assert!(server.read(&mut [0]).is_err(), "more than that");
+    }
+
     /// Adopts the flow with its first request, which stays unread.
     pub fn adopt(&mut self, bench: &Bench) {
         let option = self.option(sb_op::SB_OP_ADOPT);

@@ -1,7 +1,6 @@
 //! Adoptions with another head than the client has sent: its end has the client's number, its beginning another one.
 
-use std::io::{Read, Write};
-use std::time::Duration;
+use std::io::Write;
 
 use NodeCounter::*;
 use sb_op::*;
@@ -17,8 +16,6 @@ const FIRST: u32 = 1000;
 const LEN: u32 = REQUEST.len() as u32;
 const SHORTER: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 const LONGER: &[u8] = b"GET /a/longer/place HTTP/1.1\r\nHost: another.example\r\n\r\n";
-/// Time in which data would have been read, if at all.
-const A_MOMENT: Duration = Duration::from_millis(20);
 
 fn known(v6: bool, port: u16) -> KnownFlow {
     KnownFlow { flow: flow(v6, port, PORT), seq: FIRST, ack: 5000, socket: None }
@@ -42,18 +39,7 @@ fn adopt(bench: &Bench, known: &mut KnownFlow, head: &[u8]) {
     let adopt = known.hand_over(option(known, SB_OP_ADOPT, (known.seq, 1), grown), head);
     known.socket = Some(bench.adopt(&adopt, &known.flow));
     known.seq += LEN;
-    reads(known, head);
-}
-
-/// Checks that the server reads exactly this.
-fn reads(known: &mut KnownFlow, expected: &[u8]) {
-    let server = known.socket.as_mut().expect("an adopted flow");
-    let mut read = vec![0; expected.len()];
-    server.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket can have one");
-    server.read_exact(&mut read).expect("what has been taken");
-    assert_eq!(String::from_utf8_lossy(&read), String::from_utf8_lossy(expected));
-    server.set_read_timeout(Some(A_MOMENT)).expect("a socket can have one");
-    assert!(server.read(&mut [0]).is_err(), "more than that");
+    known.reads(head);
 }
 
 fn comes(bench: &Bench, counter: NodeCounter, packet: &[u8]) {
@@ -76,7 +62,7 @@ fn check(bench: &Bench) {
         let again = KnownFlow { seq: FIRST, socket: None, ..known };
         let option = |requests| option(&again, SB_OP_FORWARD, (FIRST, requests), 0);
         comes(bench, Forwarded, &again.hand_over(option(1), REQUEST));
-        reads(&mut known, b"");
+        known.reads(b"");
 
         // The next request comes as it is.
         let next = sb_option {
@@ -84,7 +70,7 @@ fn check(bench: &Bench) {
             ..self::option(&known, SB_OP_FORWARD, (known.seq, 2), 0)
         };
         comes(bench, Forwarded, &known.hand_over(next, REQUEST));
-        reads(&mut known, REQUEST);
+        known.reads(REQUEST);
         assert_eq!(bench.flow(&known.flow).map(|owned| (owned.asked, owned.grown)), Some((FIRST + LEN, 0)));
     }
 }
@@ -144,7 +130,7 @@ fn nothing_of_the_clients_takes_the_place_of_the_rest_of_a_new_head() {
             let mut known = known(false, 50_000 + number as u16);
             let adopt = known.hand_over(option(&known, SB_OP_ADOPT, (FIRST, 1), grown), begins);
             known.socket = Some(bench.adopt(&adopt, &known.flow));
-            reads(&mut known, begins);
+            known.reads(begins);
 
             let client = KnownFlow { seq: FIRST, socket: None, ..known };
             let said = option(&client, SB_OP_FORWARD, (FIRST, 1), 0);
@@ -158,12 +144,12 @@ fn nothing_of_the_clients_takes_the_place_of_the_rest_of_a_new_head() {
                     bench.send(&client.hand_over(option, data));
                 }
             }
-            reads(&mut known, b"");
+            known.reads(b"");
 
             let behind = KnownFlow { seq: FIRST + LEN - rest as u32, socket: None, ..known };
             let flags = SB_HANDOVER_READ as u8;
             comes(&bench, Forwarded, &behind.hand_over(sb_option { flags, ..unread }, ends));
-            reads(&mut known, ends);
+            known.reads(ends);
         }
     });
 }
