@@ -5,11 +5,10 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use common::responses::Responses;
+use common::responses::Connection;
 use common::{Cluster, Plan, Result, wait_until};
 use serde_json::Value;
 
@@ -31,19 +30,11 @@ split = [{ pool = "web", weight = 1 }, { pool = "img", weight = 0 }]
 /// The servers have no such documents, and say who they are all the same.
 const REQUESTS: usize = 2000;
 
-struct Client {
-    stream: TcpStream,
-    responses: Responses,
+fn connect(cluster: &Cluster) -> Result<Connection> {
+    Connection::open(cluster, cluster.client(), TIMEOUT)
 }
 
-impl Client {
-    fn connect(cluster: &Cluster) -> Result<Client> {
-        let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-        let stream = cluster.client().tcp_connect(vip, TIMEOUT)?;
-        let responses = Responses::new(&stream, TIMEOUT)?;
-        Ok(Client { stream, responses })
-    }
-
+impl Connection {
     /// The node that answers, and the cookie that it sets.
     fn get(&mut self, path: &str, cookie: &str) -> Result<(String, Option<String>)> {
         let cookie = if cookie.is_empty() { String::new() } else { format!("Cookie: {cookie}\r\n") };
@@ -64,7 +55,7 @@ fn requests_are_shared_out_by_weight_and_the_log_names_their_pools() -> Result {
     let cluster = Cluster::start_with(plan)?;
     let mut canary = 0;
     for number in 0..REQUESTS / 100 {
-        let mut client = Client::connect(&cluster)?;
+        let mut client = connect(&cluster)?;
         for _ in 0..100 {
             canary += usize::from(client.get("/each", "")?.0 == "node1");
         }
@@ -96,7 +87,7 @@ fn a_client_that_is_known_by_a_cookie_stays_on_its_side() -> Result {
         let cookie = format!("lang=en; user={user}");
         let mut nodes = BTreeSet::new();
         for _ in 0..3 {
-            let mut client = Client::connect(&cluster)?;
+            let mut client = connect(&cluster)?;
             for _ in 0..3 {
                 nodes.insert(client.get("/by-user", &cookie)?.0);
             }
@@ -113,7 +104,7 @@ fn a_client_that_is_known_by_a_cookie_stays_on_its_side() -> Result {
 fn a_session_by_cookie_stays_in_its_pool() -> Result {
     let pool_lines = "persistence = { mode = \"insert\" }\n".to_owned();
     let cluster = Cluster::start_with(Plan { routes: ROUTES, pool_lines, ..Plan::default() })?;
-    let mut client = Client::connect(&cluster)?;
+    let mut client = connect(&cluster)?;
     let mut sessions = BTreeSet::new();
     for _ in 0..100 {
         let (node, cookie) = client.get("/each", "")?;
@@ -121,7 +112,7 @@ fn a_session_by_cookie_stays_in_its_pool() -> Result {
     }
     assert_eq!(sessions.len(), 2, "one for each node: {sessions:?}");
     for (node, cookie) in &sessions {
-        let mut client = Client::connect(&cluster)?;
+        let mut client = connect(&cluster)?;
         for _ in 0..50 {
             assert_eq!(client.get("/each", cookie)?.0, *node, "{cookie}");
         }

@@ -5,12 +5,12 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use common::http::{Document, Documents, alternating, fetch};
-use common::responses::Responses;
+use common::responses::Connection;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use serde_json::Value;
 use switchback_lab::{Host, Server, ServerOptions};
@@ -124,18 +124,11 @@ fn serve(cluster: &Cluster, member: usize) -> Result<Server> {
 }
 
 /// A keep-alive connection.
-struct Connection {
-    stream: TcpStream,
-    responses: Responses,
+fn open(cluster: &Cluster, vip: SocketAddr) -> Result<Connection> {
+    Connection::on(cluster.client().tcp_connect(vip, PATIENCE)?, PATIENCE)
 }
 
 impl Connection {
-    fn open(cluster: &Cluster, vip: SocketAddr) -> Result<Connection> {
-        let stream = cluster.client().tcp_connect(vip, PATIENCE)?;
-        let responses = Responses::new(&stream, PATIENCE)?;
-        Ok(Connection { stream, responses })
-    }
-
     /// Which server has answered; its response is compared with the document.
     fn get(&mut self, document: &Document) -> Result<String> {
         write!(self.stream, "GET {} HTTP/1.1\r\nHost: a\r\n\r\n", document.path)?;
@@ -167,7 +160,7 @@ fn connections_move_between_nodes_of_one_machine() -> Result {
         }
         cluster.wait_for_listeners("ready")?;
         for vip in vips(cluster) {
-            let mut connection = Connection::open(cluster, vip)?;
+            let mut connection = open(cluster, vip)?;
             for turn in 0..6 {
                 let (web_document, img_document) = match turn % 2 {
                     0 => (&documents.small, &documents.img_small),
@@ -192,7 +185,7 @@ fn a_switch_that_begins_anew_finds_the_node_of_each_connection() -> Result {
     let documents = Documents::of(&cluster.lab)?;
     let mut connections = Vec::new();
     for turn in 0..20 {
-        let mut connection = Connection::open(cluster, vips(cluster)[turn % 2])?;
+        let mut connection = open(cluster, vips(cluster)[turn % 2])?;
         let document = if turn % 4 < 2 { &documents.small } else { &documents.img_small };
         let by = connection.get(document)?;
         connections.push((connection, document.clone(), by));
@@ -235,7 +228,7 @@ fn each_node_of_a_machine_stands_for_itself() -> Result {
     let mut connections = Vec::new();
     for turn in 0..20 {
         let cluster = &machines.cluster;
-        let mut connection = Connection::open(cluster, vips(cluster)[turn % 2])?;
+        let mut connection = open(cluster, vips(cluster)[turn % 2])?;
         let by = connection.get(&small)?;
         connections.push((connection, by));
     }
@@ -295,7 +288,7 @@ fn a_node_that_leaves_the_file_gives_its_connections_to_others() -> Result {
     let small = Document::of(&cluster.lab, "/small")?;
     let mut connections = Vec::new();
     for _ in 0..4 {
-        let mut connection = Connection::open(cluster, vips(cluster)[0])?;
+        let mut connection = open(cluster, vips(cluster)[0])?;
         let by = connection.get(&small)?;
         connections.push((connection, by));
     }

@@ -4,11 +4,10 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::responses::{Response, Responses};
+use common::responses::{Connection, Response};
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::ServerKind;
 
@@ -38,24 +37,16 @@ fn broken(cluster: &Cluster, node: usize) -> PathBuf {
     cluster.lab.directory().join(format!("roots/node{node}/broken"))
 }
 
-struct Client {
-    stream: TcpStream,
-    responses: Responses,
+fn connect(cluster: &Cluster) -> Result<Connection> {
+    Connection::open(cluster, cluster.client(), TIMEOUT)
 }
 
-impl Client {
-    fn connect(cluster: &Cluster) -> Result<Client> {
-        let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-        let stream = cluster.client().tcp_connect(vip, TIMEOUT)?;
-        let responses = Responses::new(&stream, TIMEOUT)?;
-        Ok(Client { stream, responses })
-    }
-
+impl Connection {
     /// A connection to this node.
-    fn connect_to(cluster: &Cluster, node: &str) -> Result<Client> {
+    fn open_to(cluster: &Cluster, node: &str) -> Result<Connection> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            let mut client = Client::connect(cluster)?;
+            let mut client = connect(cluster)?;
             if client.get()?.1 == node {
                 return Ok(client);
             }
@@ -74,7 +65,7 @@ impl Client {
 
 /// Status and node of a request on a connection of its own.
 fn get(cluster: &Cluster) -> Result<(u16, String)> {
-    Client::connect(cluster)?.get()
+    connect(cluster)?.get()
 }
 
 /// The states of the pool's nodes at the IPv4 VIP, and how often each has been ejected.
@@ -96,7 +87,7 @@ fn states(cluster: &Cluster) -> Result<Vec<String>> {
 #[test]
 fn a_node_that_fails_requests_is_ejected_and_comes_back() -> Result {
     let cluster = Cluster::start_with(plan())?;
-    let mut kept = Client::connect_to(&cluster, "node0")?;
+    let mut kept = Connection::open_to(&cluster, "node0")?;
     fs::write(broken(&cluster, 0), "")?;
     let mut failed = 0;
     while failed < FAILURES {
@@ -121,7 +112,7 @@ fn a_node_that_fails_requests_is_ejected_and_comes_back() -> Result {
     cluster.switch().wait_for_log("pool web at node node0: ejected", PATIENCE)?;
 
     fs::remove_file(broken(&cluster, 0))?;
-    Client::connect_to(&cluster, "node0")?;
+    Connection::open_to(&cluster, "node0")?;
     assert!(begun.elapsed() >= TIME - Duration::from_millis(500), "after {:?}", begun.elapsed());
     assert_eq!(seen(&cluster)?[0].1, 1, "one ejection");
     cluster.down()
@@ -172,6 +163,6 @@ fn a_server_that_has_been_restarted_is_judged_anew() -> Result {
     wait_until("its end", PATIENCE, || states(&cluster), |states| states[2] == "no listener")?;
     fs::remove_file(broken(&cluster, 2))?;
     cluster.start_server(2)?;
-    Client::connect_to(&cluster, "node2")?;
+    Connection::open_to(&cluster, "node2")?;
     cluster.down()
 }

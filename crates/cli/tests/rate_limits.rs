@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::responses::{Response, Responses};
+use common::responses::{Connection, Response};
 use common::{Cluster, PATIENCE, Plan, Result, TLS_NAME, counter, text, wait_until};
 use switchback_lab::Host;
 
@@ -17,18 +17,7 @@ fn connect(cluster: &Cluster, client: &Host, timeout: Duration) -> Result<TcpStr
     Ok(client.tcp_connect(SocketAddr::new(cluster.lab.vip4().into(), 80), timeout)?)
 }
 
-/// A client's connection, for one request after the other.
-struct Connection {
-    stream: TcpStream,
-    responses: Responses,
-}
-
 impl Connection {
-    fn open(cluster: &Cluster, client: &Host) -> Result<Connection> {
-        let stream = connect(cluster, client, TIMEOUT)?;
-        Ok(Connection { responses: Responses::new(&stream, TIMEOUT)?, stream })
-    }
-
     fn get(&mut self, path: &str) -> Result<Response> {
         // In one packet, so that XDP can read it.
         self.stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {TLS_NAME}\r\n\r\n").as_bytes())?;
@@ -38,7 +27,7 @@ impl Connection {
 
 /// A request on a connection of its own.
 fn get(cluster: &Cluster, client: &Host, path: &str) -> Result<Response> {
-    Connection::open(cluster, client)?.get(path)
+    Connection::open(cluster, client, TIMEOUT)?.get(path)
 }
 
 /// Seconds after which a client may ask again.
@@ -83,7 +72,7 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
     let (greedy, polite) = (cluster.lab.client(0), cluster.lab.client(1));
 
     // A connection on which XDP has forwarded requests, and the limit of a route.
-    let mut connection = Connection::open(&cluster, greedy)?;
+    let mut connection = Connection::open(&cluster, greedy, TIMEOUT)?;
     assert_eq!(connection.get("/small")?.status, 200);
     let adopted = || Ok(cluster.switch_status()?["nodes"][0]["adopted"].clone());
     wait_until("the adoption to be known", PATIENCE, adopted, |adopted| adopted == 1)?;
@@ -103,7 +92,7 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
 
     // Requests that wait their turn.
     let began = Instant::now();
-    let mut connection = Connection::open(&cluster, polite)?;
+    let mut connection = Connection::open(&cluster, polite, TIMEOUT)?;
     for _ in 0..5 {
         assert_eq!(connection.get("/queue")?.status, 404, "the server has no such document");
     }
@@ -123,12 +112,11 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
 
 #[test]
 fn clients_have_as_many_connections_as_they_may() -> Result {
-    let mut cluster = Cluster::prepare(Plan { clients_len: 2, ..Plan::default() })?;
-    cluster.start_daemons()?;
+    let cluster = Cluster::start_with(Plan { clients_len: 2, ..Plan::default() })?;
     let [greedy, other] = [0, 1].map(|index| cluster.lab.client(index));
     let mut open = Vec::new();
     let mut ask = |client: &Host| -> Result {
-        let mut connection = Connection::open(&cluster, client)?;
+        let mut connection = Connection::open(&cluster, client, TIMEOUT)?;
         assert_eq!(connection.get("/small")?.status, 200);
         open.push(connection);
         Ok(())
@@ -148,7 +136,7 @@ fn clients_have_as_many_connections_as_they_may() -> Result {
     assert!(counter(&cluster.switch_status()?, "drop_concurrent")? > 0);
     ask(other)?;
     // The kernel sends the SYN, or the request, again.
-    let mut waiting = Connection { responses: Responses::new(&begun, PATIENCE)?, stream: begun };
+    let mut waiting = Connection::on(begun, PATIENCE)?;
     let asked = std::thread::spawn(move || waiting.get("/small").map_err(|error| error.to_string()));
     let drops = counter(&cluster.switch_status()?, "drop_concurrent")?;
     let dropped = || counter(&cluster.switch_status()?, "drop_concurrent");
@@ -181,7 +169,7 @@ fn connections_of_other_clients_are_not_answered() -> Result {
         Ok(())
     };
 
-    let mut open = Connection::open(&cluster, abuser)?;
+    let mut open = Connection::open(&cluster, abuser, TIMEOUT)?;
     assert_eq!(open.get("/small")?.status, 200);
     fs::write(&file, format!("203.0.113.0/24 ; a documentation network\n{}\n", abuser.ipv4()))?;
     cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;

@@ -5,12 +5,11 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use common::document::block;
 use common::http::{Documents, fetch};
-use common::responses::Responses;
+use common::responses::Connection;
 use common::{Cluster, Plan, Result, text};
 use switchback_lab::ServerKind;
 
@@ -91,20 +90,13 @@ fn rows() -> Vec<(&'static str, String)> {
     ]
 }
 
-struct Client {
-    stream: TcpStream,
-    responses: Responses,
+fn connect(cluster: &Cluster) -> Result<Connection> {
+    let connection = Connection::open(cluster, cluster.client(), TIMEOUT)?;
+    connection.stream.set_nodelay(true)?;
+    Ok(connection)
 }
 
-impl Client {
-    fn connect(cluster: &Cluster) -> Result<Client> {
-        let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-        let stream = cluster.client().tcp_connect(vip, TIMEOUT)?;
-        stream.set_nodelay(true)?;
-        let responses = Responses::new(&stream, TIMEOUT)?;
-        Ok(Client { stream, responses })
-    }
-
+impl Connection {
     fn ask(&mut self, paths: &[&str]) -> Result {
         let request = |path: &&str| {
             format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\nX-Debug: debug\r\nX-Kept: kept\r\n\r\n")
@@ -119,9 +111,7 @@ impl Client {
         assert_eq!(big == BIG, response.text() == "big", "{}", response.head);
         Ok(response.text())
     }
-}
 
-impl Client {
     /// Requests one by one, and pipelined.
     fn converse(&mut self, rows: &[(&str, String)]) -> Result {
         for (path, expected) in rows {
@@ -139,7 +129,7 @@ impl Client {
 }
 
 fn converse(cluster: &Cluster, rounds: usize) -> Result {
-    let mut client = Client::connect(cluster)?;
+    let mut client = connect(cluster)?;
     let rows = rows();
     (0..rounds).try_for_each(|_| client.converse(&rows))
 }
@@ -225,7 +215,7 @@ fn other_servers_get_them_too() -> Result {
 #[test]
 fn a_connection_goes_on_whatever_is_killed() -> Result {
     let mut cluster = start("[pool.persistence]\nmode = \"insert\"\n")?;
-    let mut client = Client::connect(&cluster)?;
+    let mut client = connect(&cluster)?;
     let rows: Vec<_> = rows().into_iter().filter(|(path, _)| !path.starts_with("/long/")).collect();
     client.converse(&rows)?;
     client.ask(&["/api/a"])?;

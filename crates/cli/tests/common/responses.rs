@@ -1,10 +1,12 @@
 //! Reading responses off a connection, one by one, whatever they are.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::Result;
+use switchback_lab::Host;
+
+use super::{Cluster, Result};
 
 /// One response.
 #[derive(Clone, Debug)]
@@ -38,6 +40,25 @@ pub enum End {
     Closed,
     /// By RST.
     Reset,
+}
+
+/// A client's connection, for one request after the other. Each wait for bytes is bounded by `timeout`.
+pub struct Connection {
+    pub stream: TcpStream,
+    pub responses: Responses,
+}
+
+impl Connection {
+    /// A new one, to the IPv4 VIP.
+    pub fn open(cluster: &Cluster, client: &Host, timeout: Duration) -> Result<Connection> {
+        let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
+        Connection::on(client.tcp_connect(vip, timeout)?, timeout)
+    }
+
+    /// One that there is.
+    pub fn on(stream: TcpStream, timeout: Duration) -> Result<Connection> {
+        Ok(Connection { responses: Responses::new(&stream, timeout)?, stream })
+    }
 }
 
 /// Splits what comes on a connection into responses.
