@@ -105,10 +105,9 @@ impl Cluster {
             + &switches
     }
 
-    /// Indices of the nodes of the service's pools, some of them more than once.
+    /// Indices of the nodes of the [service's pools](Service::pools), some of them more than once.
     pub fn nodes_of(&self, service: &Service) -> impl Iterator<Item = usize> {
-        let pools = service.routes.iter().flat_map(|route| route.action.pools());
-        pools.flat_map(|pool| self.pools[pool].nodes.iter().copied())
+        service.pools().flat_map(|pool| self.pools[pool].nodes.iter().copied())
     }
 
     /// The [`resemblance`] of `text` to a `cluster.toml`.

@@ -109,7 +109,10 @@ impl Cluster {
             false => format!(", limit client {client}, all {all}"),
         };
         let rewrite = if route.rewrite.is_empty() { String::new() } else { format!(", {}", route.rewrite) };
-        format!("{}{h2c}{limit} -> {action}{rewrite}", route.in_words())
+        let mirror = route
+            .mirror
+            .map_or(String::new(), |mirror| format!(", mirror {mirror} to {}", self.pools[mirror.pool].name));
+        format!("{}{h2c}{limit} -> {action}{rewrite}{mirror}", route.in_words())
     }
 }
 

@@ -755,6 +755,14 @@ pub(crate) struct Route {
     /// What requests to the same pool of `split` have in common. Requests that lack it are shared out one by one.
     #[schemars(transform = shape::allowed(HASH_KEYS), transform = shape::absent("a pool is chosen for each request"))]
     pub split_by: Option<Spanned<String>>,
+    /// Name of a pool that gets copies of the requests, as its own servers would get them, with `X-Mirrored: 1`. Its answers are
+    /// thrown away. Copied is what has come whole, with its body, when its own node is chosen; of HTTP/2 what has no body. Not
+    /// with `passthrough`.
+    #[schemars(transform = shape::absent("none"))]
+    pub mirror: Option<Spanned<String>>,
+    /// The part of the requests that is copied.
+    #[schemars(transform = shape::allowed("`\"0.01%\"` to `\"100%\"`"), extend("default" = "100%"))]
+    pub mirror_share: Option<Spanned<String>>,
     pub rewrite: Option<Spanned<Rewrite>>,
     pub request_header: Option<Spanned<RequestHeader>>,
     pub redirect: Option<Spanned<Redirect>>,

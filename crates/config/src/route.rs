@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{ClientMatch, HashKey, Limit, Pattern, Protocol, Redirect, RequestRate, Rewrite};
+use crate::{ClientMatch, HashKey, Limit, Mirror, Pattern, Protocol, Redirect, RequestRate, Rewrite};
 
 /// A route: it takes requests for which its conditions hold, but for its exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Route {
     pub action: Action,
     /// What the server gets instead of what the client has sent; empty without a pool.
     pub rewrite: Rewrite,
+    /// A pool that gets copies of its requests; None without a pool of its own.
+    pub mirror: Option<Mirror>,
 }
 
 /// Conditions on requests. An empty list and None hold for every request.
@@ -95,6 +97,11 @@ impl Action {
 }
 
 impl Route {
+    /// The pools whose nodes get its requests, or copies of them.
+    pub fn pools(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.action.pools().chain(self.mirror.iter().map(|mirror| mirror.pool))
+    }
+
     /// Whether the route takes every request.
     pub fn is_catch_all(&self) -> bool {
         self.conditions.is_empty() && self.except.is_empty() && self.alpn.is_empty()
@@ -102,7 +109,7 @@ impl Route {
 
     /// Whether the route takes every request that `other` would take, as far as their texts tell.
     pub fn takes_all_of(&self, other: &Route) -> bool {
-        let Route { conditions, except, alpn, h2c, limit: _, action: _, rewrite: _ } = self;
+        let Route { conditions, except, alpn, h2c, limit: _, action: _, rewrite: _, mirror: _ } = self;
         let excepts_less = except.iter().all(|one| other.except.iter().any(|other| other.takes_all_of(one)));
         conditions.takes_all_of(&other.conditions)
             && excepts_less

@@ -30,6 +30,14 @@ pub struct Service {
 }
 
 impl Service {
+    /// The pools whose nodes listen at its VIPs, some of them more than once. Copies of what agents decrypt go to where their
+    /// servers listen.
+    pub fn pools(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let mirrors = self.routes.iter().filter_map(|route| route.mirror).map(|mirror| mirror.pool);
+        let mirrors = mirrors.filter(|_| self.tls == TlsMode::Off);
+        self.routes.iter().flat_map(|route| route.action.pools()).chain(mirrors)
+    }
+
     /// The scheme of its URLs.
     pub fn scheme(&self) -> Scheme {
         match self.tls {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::persistence::{self, Mode};
-use crate::{Delegate, HashKey, HostMatch, Network, health, is_same_variable, limits, pool, rewrite};
+use crate::{Delegate, HashKey, HostMatch, Network, health, is_same_variable, limits, mirror, pool, rewrite};
 
 /// Characters of a token besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -121,6 +121,13 @@ pub(crate) fn delegate(text: &str) -> Result<Delegate, String> {
         let ([(all, _), (none, _)], low, high) = (pool::DELEGATE, pool::SHARE.start(), pool::SHARE.end());
         let table = Delegate::Above(32 << 10);
         format!("bad delegate {text:?}, allowed are {all:?}, {none:?}, \"{low}%\" to \"{high}%\" and {table}")
+    })
+}
+
+/// The share of requests that a mirror gets, in hundredths of a percent.
+pub(crate) fn mirror_share(text: &str) -> Result<u16, String> {
+    mirror::share(text).ok_or_else(|| {
+        format!("bad mirror_share {text:?}, allowed are \"0.01%\" to \"100%\" with two digits behind the point at most")
     })
 }
 

@@ -12,6 +12,7 @@ mod conditions;
 mod health;
 mod limits;
 mod machines;
+mod mirror;
 mod networks;
 mod nodes;
 mod outliers;
@@ -109,6 +110,7 @@ pub(crate) fn check(
     };
     if mistakes.count() == 0 {
         mistakes.issued_at_nodes(file, &cluster);
+        mistakes.mirrors_are_reached(file, &cluster);
     }
     if mistakes.count() == 0 {
         mistakes.warnings(file, &cluster);

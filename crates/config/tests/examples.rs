@@ -57,7 +57,8 @@ fn completed(example: &str) -> String {
         let shares =
             |route| toml::Value::get(route, "split").and_then(toml::Value::as_array).into_iter().flatten();
         let places = routes.flat_map(|route| shares(route).chain([route]));
-        let names: BTreeSet<&str> = places.filter_map(|place| place.get("pool")?.as_str()).collect();
+        let pools = |place| ["pool", "mirror"].map(|key| toml::Value::get(place, key)).into_iter().flatten();
+        let names: BTreeSet<&str> = places.flat_map(pools).filter_map(toml::Value::as_str).collect();
         for name in names {
             add(format!("\n[[pool]]\nname = \"{name}\"\nnodes = [\"n1\"]\npolicy = \"random\"\n"));
         }

@@ -92,6 +92,7 @@ fn what_the_good_file_means() {
         limit: Limit::default(),
         action: Action::Pool(0),
         rewrite: Rewrite::default(),
+        mirror: None,
     };
     assert_eq!(
         service.routes,

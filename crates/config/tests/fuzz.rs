@@ -267,6 +267,8 @@ const PIECES: &[&[u8]] = &[
     b"\nclient = \"10.0.0.0/8\"\n",
     b"\nsplit = [{ pool = \"web\", weight = 99 }, { pool = \"api\", weight = 1 }]\n",
     b"\nsplit_by = \"cookie a\"\n",
+    b"\nmirror = \"api\"\n",
+    b"\nmirror_share = \"2.5%\"\n",
     b"\nrespond = 403\n",
     b"\nnot = { path = \"/b\" }\n",
     b"\n[[service.route.not]]\nheader = { name = \"a\", absent = true }\n",
@@ -702,8 +704,11 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                         Action::Respond(status) => format!("respond {status}"),
                     };
-                    let Route { conditions, except, alpn, h2c, limit, action: _, rewrite } = route;
-                    format!("{conditions:?} {except:?} {alpn:?} {h2c} {limit:?} {pool} {rewrite:?}")
+                    let Route { conditions, except, alpn, h2c, limit, action: _, rewrite, mirror } = route;
+                    let mirror = mirror.map(|mirror| (&cluster.pools[mirror.pool].name, mirror.share));
+                    format!(
+                        "{conditions:?} {except:?} {alpn:?} {h2c} {limit:?} {pool} {rewrite:?} {mirror:?}"
+                    )
                 });
                 let routes: Vec<_> = routes.collect();
                 let guards = (service.admitted.clone(), service.limits);

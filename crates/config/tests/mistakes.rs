@@ -448,6 +448,24 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "pool = \"web\"\nsplit_by = \"client\"\n\n",
         &["28:12: split_by without split, leave the line out"],
     ),
+    (
+        "pool = \"web\"\n\n",
+        "pool = \"web\"\nmirror = \"web\"\nmirror_share = \"0.001%\"\n\n",
+        &[
+            "28:10: pool \"web\" gets the requests of this route already, allowed is another pool",
+            "29:16: bad mirror_share \"0.001%\", allowed are \"0.01%\" to \"100%\" with two digits behind the point at most",
+        ],
+    ),
+    (
+        "pool = \"web\"\n\n",
+        "respond = 404\nmirror = \"web\"\n\n",
+        &["28:10: mirror copies what servers get, but the route leads to none"],
+    ),
+    (
+        "pool = \"web\"\n\n",
+        "pool = \"web\"\nmirror_share = \"5%\"\n\n",
+        &["28:16: mirror_share without mirror, leave the line out"],
+    ),
     ("pool = \"web\"", "pool = \"wbe\"", &["27:8: unknown pool \"wbe\", did you mean \"web\"?"]),
     (
         "path = \"/\"\npool = \"web\"",

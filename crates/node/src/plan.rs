@@ -231,16 +231,14 @@ fn vips_of<'a>(services: impl Iterator<Item = &'a Service>) -> Vec<IpAddr> {
 fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     let mut listeners = Vec::new();
     for service in &cluster.services {
-        for route in &service.routes {
-            for pool in route.action.pools().filter(|pool| cluster.pools[*pool].nodes.contains(&node)) {
-                // Where TLS ends at the agent, it listens itself.
-                let at = |vip| match service.tls {
-                    TlsMode::Terminate(_) => vip,
-                    TlsMode::Off | TlsMode::Passthrough => cluster.nodes[node].server_of(vip),
-                };
-                let listener = |&vip| PoolListener { node, pool, address: vip, at: at(vip) };
-                listeners.extend(service.listen.iter().map(listener));
-            }
+        for pool in service.pools().filter(|pool| cluster.pools[*pool].nodes.contains(&node)) {
+            // Where TLS ends at the agent, it listens itself.
+            let at = |vip| match service.tls {
+                TlsMode::Terminate(_) => vip,
+                TlsMode::Off | TlsMode::Passthrough => cluster.nodes[node].server_of(vip),
+            };
+            let listener = |&vip| PoolListener { node, pool, address: vip, at: at(vip) };
+            listeners.extend(service.listen.iter().map(listener));
         }
     }
     listeners.sort_unstable();

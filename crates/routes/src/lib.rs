@@ -9,6 +9,7 @@
 //! Paths are compared in [normal form](switchback_http::path). Where servers read a path in different ways,
 //! all readings have to lead to the same action and the same changes; otherwise the request is refused.
 
+mod copy;
 mod hello;
 mod location;
 mod request;
@@ -18,14 +19,15 @@ mod split;
 use std::collections::{BTreeMap, HashMap};
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
-use switchback_config::{Action, Conditions, HostMatch, PathMatch, Protocol, Rewrite, Route};
+use switchback_config::{Action, Conditions, HostMatch, Mirror, PathMatch, Protocol, Rewrite, Route};
 use switchback_http::{Reject, path};
 
+pub use copy::{copy, whole_body};
 pub use hello::{ACME_TLS, failed_hello, takes_all};
 pub use location::location;
 pub use request::{Condition, Request, failed, failed_over, why_not};
 pub use rewrite::rewritten;
-pub use split::share;
+pub use split::{mirror_point, share};
 
 use request::{speaks, takes_besides};
 
@@ -117,6 +119,11 @@ impl Routes {
     /// Action of the route with this index.
     pub fn action(&self, index: usize) -> &Action {
         &self.routes[index].action
+    }
+
+    /// The pool that gets copies of the requests of the route with this index.
+    pub fn mirror(&self, index: usize) -> Option<Mirror> {
+        self.routes[index].mirror
     }
 
     /// What the route with this index changes of a request.

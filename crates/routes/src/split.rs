@@ -1,4 +1,4 @@
-//! Pools that share requests.
+//! Pools that share requests, and those that get copies of a share.
 
 use std::hash::Hasher;
 
@@ -17,6 +17,14 @@ pub fn share(split: &Split, secret: &sb_key, common: Option<&[u8]>, request: &[&
         None => request.iter().for_each(|part| hasher.write(part)),
     }
     split.pool_at(hasher.finish())
+}
+
+/// Where a request is among all, for the share of them that is [mirrored](switchback_config::Mirror::takes).
+pub fn mirror_point(secret: &sb_key, request: &[&[u8]]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(secret.k0, secret.k1);
+    hasher.write(b"mirror");
+    request.iter().for_each(|part| hasher.write(part));
+    hasher.finish()
 }
 
 #[cfg(test)]

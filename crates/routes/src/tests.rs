@@ -22,6 +22,7 @@ fn to(pool: usize, conditions: Conditions) -> Route {
         limit: Limit::default(),
         action,
         rewrite: Rewrite::default(),
+        mirror: None,
     }
 }
 

@@ -156,8 +156,7 @@ fn machines(nodes: &[Node]) -> BTreeMap<IpAddr, Vec<usize>> {
 
 /// Indices of the nodes in the service's pools, each once, in the file's order.
 fn users(service: &Service, pools: &[Option<Pool>]) -> Vec<usize> {
-    let used = service.routes.iter().flat_map(|route| route.action.pools());
-    let used = used.filter_map(|pool| pools.get(pool)?.as_ref());
+    let used = service.pools().filter_map(|pool| pools.get(pool)?.as_ref());
     let mut users: Vec<usize> = used.flat_map(|pool| pool.nodes.iter().copied()).collect();
     users.sort_unstable();
     users.dedup();

@@ -79,6 +79,7 @@ impl Mistakes {
             ("respond", start(&file.respond)),
             ("rewrite", start(&file.rewrite)),
             ("request_header", start(&file.request_header)),
+            ("mirror", start(&file.mirror)),
         ];
         for (key, place) in actions {
             if let Some(place) = place {

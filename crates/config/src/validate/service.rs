@@ -120,7 +120,8 @@ impl Mistakes {
         let h2c = self.h2c(route, tls);
         let limit = self.route_limit(route.limit.as_ref());
         let rewrite = self.rewrite(route, &conditions, tls);
-        Route { conditions, except, alpn, h2c, limit, action, rewrite }
+        let mirror = self.mirror(route, &action, named.pools);
+        Route { conditions, except, alpn, h2c, limit, action, rewrite, mirror }
     }
 
     fn h2c(&mut self, route: &raw::Route, tls: &TlsMode) -> bool {

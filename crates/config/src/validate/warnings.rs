@@ -13,7 +13,7 @@ impl Mistakes {
         }
         self.issued_in_vain(file, cluster);
         let routes = cluster.services.iter().flat_map(|service| &service.routes);
-        let reached: HashSet<usize> = routes.flat_map(|route| route.action.pools()).collect();
+        let reached: HashSet<usize> = routes.flat_map(|route| route.pools()).collect();
         for (index, (file, pool)) in file.pool.iter().zip(&cluster.pools).enumerate() {
             if !reached.contains(&index) {
                 self.warn(&file.name, format!("pool {:?} is in no route", pool.name));
