@@ -49,6 +49,8 @@ pub struct Request {
     pub cookies_ignored: u16,
     /// Its turn, if a rate limit has it wait.
     pub not_before: Option<Duration>,
+    /// The nodes one of which gets a copy of it: a pool at the flow's VIP.
+    pub mirror: Option<usize>,
 }
 
 impl Request {
@@ -68,6 +70,7 @@ impl Request {
             wanted: None,
             cookies_ignored: 0,
             not_before: None,
+            mirror: None,
         }
     }
 

@@ -442,6 +442,7 @@ impl Agent<'_> {
             resume: self.tls.insurance().filter(|_| self.plan.resume_after() > 0).map(Insurance::status),
             log_lines,
             log_lost,
+            copies: self.tls.copies(),
             counters: counters.map(|(name, count)| (name.into(), count)).collect(),
             events: events::recent(),
             ..NodeStatus::default()

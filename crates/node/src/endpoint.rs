@@ -9,14 +9,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::SupportedProtocolVersion;
 use switchback_acme::Keeper;
-use switchback_config::{self as config, Pool, Service, Tls, TlsVersion};
+use switchback_config::{self as config, Pool, ServerProtocol, Service, Tls, TlsVersion};
 use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
+use switchback_status::CopyStatus;
 use switchback_status::node::{CertificateStatus, OrderStatus, TlsStatus};
 use switchback_tls::endpoint::{
-    Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
+    Endpoint, MirrorServer, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig,
+    SetError,
 };
 use switchback_tls::{Certificates, ClientCertificates, InForce, Issued, TicketKeys, Tickets};
 use switchback_wire::keys;
@@ -58,7 +60,8 @@ impl TlsEndpoint {
         let services =
             plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, (keys, issued)));
         let services = services.collect::<Result<Vec<_>>>()?;
-        if services.is_empty() && plan.resume_after() == 0 && !plan.orders() {
+        let mirrored = plan.mirrored();
+        if services.is_empty() && mirrored.is_empty() && plan.resume_after() == 0 && !plan.orders() {
             self.running = None;
             return Ok(());
         }
@@ -68,6 +71,7 @@ impl TlsEndpoint {
         };
         endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(describe)?;
         endpoint.set(services).map_err(describe)?;
+        endpoint.set_mirrored(mirrored);
         if !endpoint.set_keys(&secrets(plan)) {
             return Err(no_key());
         }
@@ -110,6 +114,17 @@ impl TlsEndpoint {
         self.running.as_ref().map_or((0, 0), |running| {
             let counts = running.endpoint.log_counts();
             (counts.lines.get(), counts.lost.get())
+        })
+    }
+
+    /// Counts of copies of requests.
+    pub(crate) fn copies(&self) -> CopyStatus {
+        let counts = self.running.as_ref().map(|running| running.endpoint.copies());
+        counts.map_or_else(CopyStatus::default, |counts| CopyStatus {
+            sent: counts.sent.get(),
+            dropped: counts.dropped.get(),
+            answered: counts.answered.get(),
+            failed: counts.failed.get(),
         })
     }
 
@@ -284,6 +299,34 @@ impl Plan {
         others.map(|node| SocketAddr::new(self.cluster.nodes[node].address, PORT)).collect()
     }
 
+    /// Servers of this machine that get copies of requests, and what they speak.
+    fn mirrored(&self) -> Vec<(MirrorServer, ServerAddress, ServerProtocol)> {
+        let mut all = Vec::new();
+        for service in &self.cluster.services {
+            let mirrors = service.routes.iter().filter_map(|route| route.mirror);
+            for pool in mirrors.map(|mirror| &self.cluster.pools[mirror.pool]) {
+                for node in pool
+                    .nodes
+                    .iter()
+                    .filter(|node| self.is_own(**node))
+                    .map(|node| &self.cluster.nodes[*node])
+                {
+                    let address = match service.tls.terminated() {
+                        Some(tls) => server_address(&tls.server),
+                        None => ServerAddress::Tcp(node.server_of(service.listen[0])),
+                    };
+                    let server = MirrorServer {
+                        service: service.name.clone(),
+                        pool: pool_id(&pool.name),
+                        node: node.name.clone(),
+                    };
+                    all.push((server, address, pool.protocol));
+                }
+            }
+        }
+        all
+    }
+
     /// Services whose TLS ends at agents, with a pool that contains a node of this machine.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
         let is_ours = |service: &&Service| self.node_of(service).is_some();
@@ -292,6 +335,13 @@ impl Plan {
             .iter()
             .filter(is_ours)
             .filter_map(|service| Some((service, service.tls.terminated()?)))
+    }
+}
+
+fn server_address(server: &config::Server) -> ServerAddress {
+    match server {
+        config::Server::Tcp(address) => ServerAddress::Tcp(*address),
+        config::Server::Unix(path) => ServerAddress::Unix(path.clone()),
     }
 }
 
@@ -325,10 +375,7 @@ fn service_config(
             TlsVersion::Tls12 => rustls::ALL_VERSIONS,
             TlsVersion::Tls13 => &TLS13_ONLY,
         },
-        server: match &tls.server {
-            config::Server::Tcp(address) => ServerAddress::Tcp(*address),
-            config::Server::Unix(path) => ServerAddress::Unix(path.clone()),
-        },
+        server: server_address(&tls.server),
         client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
         secret: plan.sign,

@@ -33,6 +33,20 @@ pub enum Status {
     Client(ClientStatus),
 }
 
+/// Copies of requests for pools that mirror them, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyStatus {
+    /// Sent to another machine's agent.
+    pub sent: u64,
+    /// Dropped for want of room, or with the connection to the agent.
+    pub dropped: u64,
+    /// Answered by a server of this machine; the answer is thrown away.
+    pub answered: u64,
+    /// Given to a server of this machine and not answered.
+    pub failed: u64,
+}
+
 impl Status {
     /// Asks the daemon behind the socket, which has `patience` to answer.
     pub fn ask(socket: &Path, patience: Duration) -> Result<Status> {

@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use switchback_runtime::events::Event;
 
+use crate::CopyStatus;
+
 /// The status of a node agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -59,6 +61,8 @@ pub struct NodeStatus {
     pub log_lines: u64,
     /// Lines left out of the access log because there were too many.
     pub log_lost: u64,
+    /// Copies of requests for pools that mirror them.
+    pub copies: CopyStatus,
     /// Counters of the programs: [`NodeCounter`](switchback_wire::NodeCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
     /// The last events of its process, the oldest first.

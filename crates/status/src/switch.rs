@@ -10,6 +10,7 @@ use switchback_runtime::events::Event;
 use switchback_wire::Reason;
 use switchback_wire::report::Condition;
 
+use crate::CopyStatus;
 use crate::totals::Totals;
 
 /// The status of a switch.
@@ -38,6 +39,8 @@ pub struct SwitchStatus {
     pub switches: Vec<SwitchView>,
     /// The L7 thread.
     pub dispatch: DispatchStatus,
+    /// Copies of requests for other pools.
+    pub copies: CopyStatus,
     /// Counters of the XDP program: [`SwitchCounter`](switchback_wire::SwitchCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
     /// Sums over responses; None without access log and admin address.
@@ -255,6 +258,8 @@ pub struct DispatchCounts {
     pub sessions_refused: u64,
     /// Cookies that look as if they named a session's node and do not.
     pub cookies_ignored: u64,
+    /// Requests that were to be mirrored and are not, because no node of the mirror serves.
+    pub copies_unplaced: u64,
 }
 
 impl DispatchCounts {
@@ -272,7 +277,7 @@ impl DispatchCounts {
             listed unread reset_unowned dropped_flow_full dropped_source_full dropped_switch_full
             evicted answers_forgotten waited turned_away passed_on moved
             resumed not_resumed reports taken_back sessions_kept sessions_moved
-            sessions_refused cookies_ignored
+            sessions_refused cookies_ignored copies_unplaced
         }
         for (status, count) in &other.answered {
             *self.answered.entry(*status).or_default() += count;

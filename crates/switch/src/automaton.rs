@@ -472,6 +472,7 @@ fn is_decided(route: &Route) -> bool {
         clients.is_none(),
         route.except.is_empty(),
         route.rewrite.is_empty(),
+        route.mirror.is_none(),
     ];
     let is_plain = !matches!(path, Some(PathMatch::Regex(_))) && route.limit.is_none();
     is_plain && others.iter().all(|is_empty| *is_empty)

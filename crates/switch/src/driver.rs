@@ -20,6 +20,7 @@ use switchback_runtime::marks;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Error, Result, events, interface, monotonic_ns, since_1970};
 use switchback_survey::Responder;
+use switchback_tls::endpoint::Mirrors;
 use switchback_wire::generation::Generation;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
@@ -109,6 +110,8 @@ pub struct Driver<'a> {
     /// Access log and metrics; None if neither is configured.
     observer: Option<Observer>,
     recounter: Recounter,
+    /// Where copies of requests go.
+    mirrors: Arc<Mirrors>,
 }
 
 impl<'a> Driver<'a> {
@@ -439,6 +442,7 @@ impl<'a> Driver<'a> {
         let lines = self.cluster.diff(&cluster);
         self.keys.replace(&cluster.keys);
         self.responder.set_keys(&cluster.key_bytes());
+        self.mirrors.set_keys(&cluster.key_bytes());
         let now = self.now();
         self.with_ahead(Ahead::withdraw);
         let names =

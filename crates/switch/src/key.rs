@@ -41,9 +41,18 @@ pub fn share_of(
         Some(head) => part_of(by, flow, head),
         None => (*by == HashKey::Client).then_some(&flow.client[..]),
     });
+    of_request(flow, begins, |request| switchback_routes::share(split, secret, common, request))
+}
+
+/// Where a request that begins at this number is among all, for the share of them that is mirrored.
+pub fn mirror_point(secret: &sb_key, flow: &sb_flow, begins: Seq) -> u64 {
+    of_request(flow, begins, |request| switchback_routes::mirror_point(secret, request))
+}
+
+/// The result of `hash` for the parts that tell a request from all others.
+fn of_request<T>(flow: &sb_flow, begins: Seq, hash: impl FnOnce(&[&[u8]]) -> T) -> T {
     let ports = [flow.client_port.to_ne_bytes(), flow.vip_port.to_ne_bytes()];
-    let request = [&flow.client[..], &flow.vip, ports.as_flattened(), &begins.0.to_be_bytes()];
-    switchback_routes::share(split, secret, common, &request)
+    hash(&[&flow.client[..], &flow.vip, ports.as_flattened(), &begins.0.to_be_bytes()])
 }
 
 /// Keyed hash of the concatenated parts.

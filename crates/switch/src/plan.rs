@@ -19,7 +19,7 @@ use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, Seq, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, MemberView, NodeState};
-use crate::key::share_of;
+use crate::key::{mirror_point, share_of};
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
 use switchback_flow::new_head::NewHead;
@@ -224,8 +224,9 @@ impl Plan {
         let mut groups = Vec::new();
         let mut group_at = HashMap::new();
         for service in &cluster.services {
-            let pools = service.routes.iter().flat_map(|route| route.action.pools());
-            for (pool, vip) in pools.flat_map(|pool| service.listen.iter().map(move |vip| (pool, *vip))) {
+            for (pool, vip) in
+                service.pools().flat_map(|pool| service.listen.iter().map(move |vip| (pool, *vip)))
+            {
                 group_at.entry((pool, vip)).or_insert_with(|| {
                     groups.push(Group::new(cluster, pool, place, |index| {
                         ids[&cluster.nodes[index].handoff_address()]
@@ -499,6 +500,18 @@ impl Plan {
     /// The group of a pool at a VIP.
     pub fn group(&self, pool: usize, vip: SocketAddr) -> Option<usize> {
         self.group_at.get(&(pool, vip)).copied()
+    }
+
+    /// The group that gets a copy of a request of this route that begins at this number; None if none does.
+    pub fn mirroring(&self, (service, route): (usize, usize), flow: &sb_flow, begins: Seq) -> Option<usize> {
+        let mirror = self.services[service].routes.mirror(route)?;
+        let takes = mirror.takes(mirror_point(&self.key, flow, begins));
+        takes.then(|| self.group(mirror.pool, flow.vip())).flatten()
+    }
+
+    /// Id of a group's pool in reports.
+    pub fn id_of(&self, group: usize) -> u32 {
+        self.groups[group].id()
     }
 
     /// Pool index of a group.

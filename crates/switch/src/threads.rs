@@ -7,11 +7,13 @@ mod others;
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use switchback_runtime::{Doing, Error, Result};
+use switchback_tls::endpoint::Mirrors;
 use switchback_wire::{read_from, sb_record};
 
 use crate::dispatch::{Dispatcher, Heard, Moment, Stats};
@@ -42,6 +44,8 @@ pub struct Worker<'a> {
     sender: Sender,
     /// Where requests are reported; None without access log and metrics.
     reporter: Option<Reporter>,
+    /// Where copies of requests go.
+    mirrors: Arc<Mirrors>,
     access: L7Access<'a>,
     started: Instant,
     /// Records since the last flush.
@@ -50,8 +54,13 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// A worker whose time begins at `started`.
-    pub fn new(dispatcher: Dispatcher, access: L7Access<'a>, sender: Sender, started: Instant) -> Self {
-        Worker { dispatcher, reporter: None, sender, access, started, batch: 0 }
+    pub fn new(
+        dispatcher: Dispatcher,
+        access: L7Access<'a>,
+        (sender, mirrors): (Sender, Arc<Mirrors>),
+        started: Instant,
+    ) -> Self {
+        Worker { dispatcher, reporter: None, sender, mirrors, access, started, batch: 0 }
     }
 
     /// The rings of this thread.
@@ -118,6 +127,7 @@ impl<'a> Worker<'a> {
         if let Some(reporter) = self.reporter.as_ref().filter(|_| !output.observed.is_empty()) {
             reporter.send(ObserverMessage::Observations(std::mem::take(&mut output.observed)));
         }
+        output.copies.drain(..).for_each(|(agent, copy)| self.mirrors.send(agent, copy));
         let heard = std::mem::take(&mut output.heard);
         output.clear();
         heard

@@ -110,6 +110,20 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         "Lines of the node's access log that were not written because there were too many",
         |status| status.log_lost,
     ));
+    all.extend([
+        counted("copies_sent", "Copies of requests over TLS sent to other nodes", |status| {
+            status.copies.sent
+        }),
+        counted("copies_dropped", "Copies of requests dropped for want of room", |status| {
+            status.copies.dropped
+        }),
+        counted("copies_answered", "Copies of requests that a server here has answered", |status| {
+            status.copies.answered
+        }),
+        counted("copies_failed", "Copies of requests that a server here has not answered", |status| {
+            status.copies.failed
+        }),
+    ]);
     all.extend(NodeCounter::ALL.into_iter().map(|counter| {
         let name = format!("switchback_node_{}", counter.name());
         Metric::single(Kind::Counter, name, counter.help(), move |status: &NodeStatus| {

@@ -1,6 +1,7 @@
 //! Metrics of a switch.
 
 use prometheus_client::registry::Unit;
+use switchback_status::CopyStatus;
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus, SwitchView,
 };
@@ -17,6 +18,14 @@ pub(super) fn metrics() -> Vec<Metric<SwitchStatus>> {
     all.extend(of_switches());
     all.extend(of_dispatch());
     all.extend(of_responses());
+    all.push(copies(
+        "copies_sent",
+        "Copies of requests sent to nodes of the pools that mirror them",
+        |copies| copies.sent,
+    ));
+    all.push(copies("copies_dropped", "Copies of requests dropped on the way to nodes", |copies| {
+        copies.dropped
+    }));
     all.extend(SwitchCounter::ALL.into_iter().map(|counter| {
         let name = format!("switchback_switch_{}", counter.name());
         Metric::single(Kind::Counter, name, counter.help(), move |status: &SwitchStatus| {
@@ -24,6 +33,11 @@ pub(super) fn metrics() -> Vec<Metric<SwitchStatus>> {
         })
     }));
     all
+}
+
+fn copies(name: &str, help: &'static str, count: fn(&CopyStatus) -> u64) -> Metric<SwitchStatus> {
+    let read = move |status: &SwitchStatus| Some(count(&status.copies));
+    Metric::single(Kind::Counter, format!("switchback_switch_{name}"), help, read)
 }
 
 fn own() -> Vec<Metric<SwitchStatus>> {
@@ -263,7 +277,7 @@ fn of_listener(
 type Count = (&'static str, &'static str, fn(&DispatchCounts) -> u64);
 
 /// Counters of the dispatcher without labels.
-const DISPATCH_COUNTS: [Count; 26] = [
+const DISPATCH_COUNTS: [Count; 27] = [
     ("resent", "Handoff packets sent again", |counts| counts.resent),
     ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |counts| {
         counts.acknowledged
@@ -306,6 +320,9 @@ const DISPATCH_COUNTS: [Count; 26] = [
         counts.sessions_refused
     }),
     ("cookies_ignored", "Cookies that look like a pool's own and are not", |counts| counts.cookies_ignored),
+    ("copies_unplaced", "Requests not mirrored because no node of the mirror serves", |counts| {
+        counts.copies_unplaced
+    }),
 ];
 
 fn of_dispatch() -> Vec<Metric<SwitchStatus>> {

@@ -5,6 +5,7 @@ mod openmetrics;
 
 use std::collections::BTreeSet;
 
+use switchback_status::CopyStatus;
 use switchback_status::node::{
     CertificateStatus, HealthStatus, ListenerStatus, MemberStatus, NodeStatus, OrderStatus, ResumeStatus,
     TlsStatus,
@@ -86,6 +87,7 @@ fn switch() -> SwitchStatus {
             held_bytes: 1024,
             ..DispatchStatus::default()
         },
+        copies: CopyStatus { sent: 21, dropped: 22, ..CopyStatus::default() },
         counters: SwitchCounter::ALL.iter().map(|counter| (counter.name().into(), 11)).collect(),
         events: Vec::new(),
         responses: Some(Totals {
@@ -143,6 +145,7 @@ fn node() -> NodeStatus {
         }),
         log_lines: 90,
         log_lost: 2,
+        copies: CopyStatus { answered: 23, failed: 24, ..CopyStatus::default() },
         counters: NodeCounter::ALL.iter().map(|counter| (counter.name().into(), 12)).collect(),
         ..NodeStatus::default()
     }
@@ -174,7 +177,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 29] = [
+    let rows: [Row<'_>; 33] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_node_acme_issued_total", &[("certificate", "shop.example.com")], 3.0),
@@ -216,6 +219,10 @@ fn what_the_metrics_say() {
         ("switchback_node_first_byte_seconds", &[], 0.0007),
         ("switchback_node_access_log_lines_total", &[], 90.0),
         ("switchback_node_access_log_lost_lines_total", &[], 2.0),
+        ("switchback_switch_copies_sent_total", &[], 21.0),
+        ("switchback_switch_copies_dropped_total", &[], 22.0),
+        ("switchback_node_copies_answered_total", &[], 23.0),
+        ("switchback_node_copies_failed_total", &[], 24.0),
     ];
     for (name, labels, value) in rows {
         assert_eq!(metrics.sum(name, labels), Some(value), "{name}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use switchback_runtime::events::Event;
+use switchback_status::CopyStatus;
 use switchback_status::switch::{
     DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
     SwitchStatus, SwitchView,
@@ -48,6 +49,7 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
             service("shop", &["192.0.2.100:80", "[2001:db8::100]:80"], requests * 3 / 4),
             service("api", &["192.0.2.101:80"], requests / 4),
         ],
+        copies: CopyStatus { sent: grown(1.0, 0.0), ..CopyStatus::default() },
         dispatch: DispatchStatus {
             waiting: grown(0.5, 0.0) % 4,
             counts: DispatchCounts {

@@ -125,6 +125,7 @@ impl PendingFlows {
             if let Some(mut pending) = self.take(&flow) {
                 if let Some(request) = pending.state.request_mut() {
                     request.request.group = place(request.request.group).unwrap_or(GONE);
+                    request.request.mirror = request.request.mirror.and_then(&place);
                 }
                 self.put(flow, pending);
             }

@@ -15,6 +15,7 @@ mod events;
 mod flows;
 mod kept;
 mod listing;
+mod mirroring;
 mod observed;
 mod output;
 mod path_mtu;
@@ -681,6 +682,9 @@ impl Dispatcher {
         let head = &packet[view.data..view.end];
         let arrival = Arrival { at: at.now, queued: Duration::ZERO };
         self.observe_given(flow, &after, arrival, Chosen::Connection, 0, || head.into());
+        if let Some(group) = request.mirror {
+            self.mirror(at, flow, (group, request.service), head, None);
+        }
         self.move_mark(flow, &after);
         let reading = Reading::Request { head: request.read, recovery: request.recovery(true) };
         self.forward(flow, &after, &view, packet, reading);
@@ -772,7 +776,8 @@ impl Dispatcher {
         match self.judge_for((service, pool), at.now, flow, (&head, data), entry) {
             Verdict::To { request, .. } => {
                 let rewrites = new.is_some();
-                Verdict::To { request: Request { not_before, rewrites, ..request }, head: new }
+                let mirror = self.plan.mirroring((service, route), flow, entry.mark.next);
+                Verdict::To { request: Request { not_before, rewrites, mirror, ..request }, head: new }
             }
             verdict => verdict,
         }

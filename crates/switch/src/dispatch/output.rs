@@ -1,7 +1,8 @@
 //! Output of the dispatcher: changes of the flow map first, then packets.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use switchback_tls::endpoint::Copy;
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, handoff, sb_flow, sb_key, sb_option};
@@ -20,6 +21,8 @@ pub struct Output {
     pub moves: Vec<(sb_flow, Change)>,
     /// Observations of requests; empty without an observer.
     pub observed: Vec<Observation>,
+    /// Copies of requests, and the agents that get them.
+    pub copies: Vec<(SocketAddr, Copy)>,
     /// What other threads must know of the nodes.
     pub heard: Vec<Heard>,
     packets: Vec<u8>,
@@ -39,6 +42,7 @@ impl Output {
             && self.moves.is_empty()
             && self.ends.is_empty()
             && self.observed.is_empty()
+            && self.copies.is_empty()
             && self.heard.is_empty()
     }
 
@@ -47,6 +51,7 @@ impl Output {
         self.changes.clear();
         self.moves.clear();
         self.observed.clear();
+        self.copies.clear();
         self.heard.clear();
         self.packets.clear();
         self.ends.clear();

@@ -198,12 +198,14 @@ impl World for FlowWorld<'_> {
     fn request_sent(&mut self, request: &InProgress, connection: &Connection) {
         self.dispatcher.give(&request.request, connection.entry.node);
         self.dispatcher.observe_request(self.at, self.flow, request, connection, Chosen::Connection);
+        self.dispatcher.mirror_held(self.at, self.flow, request);
     }
 
     fn adopted(&mut self, request: &InProgress, connection: &Connection, queue: Queue, chosen: Chosen) {
         let (node, group) = (connection.entry.node, request.request.group);
         self.dispatcher.stats.adopted(&request.request, node);
         self.dispatcher.observe_request(self.at, self.flow, request, connection, chosen);
+        self.dispatcher.mirror_held(self.at, self.flow, request);
         if let Some(known) = self.dispatcher.plan.group_mut(group) {
             known.adopted(node, queue, self.at.now);
             self.dispatcher.admit(self.at, group, node);

@@ -14,6 +14,7 @@ use switchback_config::Cluster;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Error, Result, monotonic_ns, privileges, since_1970};
 use switchback_survey::Responder;
+use switchback_tls::endpoint::Mirrors;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{NodeAddress, SB_GENEVE_PORT, sb_node};
 
@@ -107,10 +108,14 @@ impl Opened {
             }
         }
         let dispatcher = Dispatcher::one_of(threads.common(), 0, plan, random());
+        let mirrors = Mirrors::new(&parts.cluster.key_bytes());
+        let mirrors = mirrors.ok_or_else(|| Error::new("the cluster key makes no key for agents"))?;
+        let mirrors = Arc::new(mirrors);
         let mut driver = Driver {
             program,
-            worker: Worker::new(dispatcher, program.l7(0)?, sender, started),
-            others: threads.start(scope, program, &parts, started)?,
+            worker: Worker::new(dispatcher, program.l7(0)?, (sender, Arc::clone(&mirrors)), started),
+            others: threads.start(scope, program, &parts, &mirrors, started)?,
+            mirrors,
             ids,
             keys,
             netlink,

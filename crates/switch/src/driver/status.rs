@@ -2,6 +2,7 @@
 
 use switchback_config::Node;
 use switchback_runtime::{Result, events};
+use switchback_status::CopyStatus;
 use switchback_status::switch::{
     DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
 };
@@ -62,6 +63,11 @@ impl Driver<'_> {
             services: services.collect(),
             nodes: view.nodes.into_iter().map(|node| self.with_counts(node, &counts.stats)).collect(),
             dispatch: self.dispatch_status(&counts),
+            copies: CopyStatus {
+                sent: self.mirrors.counts().sent.get(),
+                dropped: self.mirrors.counts().dropped.get(),
+                ..CopyStatus::default()
+            },
             counters: counters.map(|counter| (counter.name().into(), program.counter(*counter))).collect(),
             responses: self.observer.as_ref().map(Observer::totals),
             events: events::recent(),

@@ -120,7 +120,7 @@ pub enum Slow {
     NoAutomaton,
     /// The head is longer than `SB_EXPRESS_HEAD_MAX` bytes.
     TooLong,
-    /// The route has a condition on a header field, or changes requests.
+    /// The route has a condition on a header field, or changes or copies requests.
     Route,
     /// The node depends on data that the automaton does not read.
     Session,

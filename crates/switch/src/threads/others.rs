@@ -11,6 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use switchback_config::Cluster;
 use switchback_flow::entry::Entry;
 use switchback_runtime::{Doing, Error, Result};
+use switchback_tls::endpoint::Mirrors;
 use switchback_wire::{NodeAddress, sb_flow, sb_key, sb_listed};
 
 use super::other::Other;
@@ -164,6 +165,7 @@ impl Start {
         scope: &'scope Scope<'scope, 'a>,
         program: &'a Program,
         parts: &PlanParts,
+        mirrors: &Arc<Mirrors>,
         started: Instant,
     ) -> Result<Others> {
         let (note, notes) = Mailbox::new()?;
@@ -171,7 +173,7 @@ impl Start {
         for (thread, sender) in (1..).zip(self.senders) {
             let plan = parts.plan(thread, started.elapsed());
             let dispatcher = Dispatcher::one_of(&self.common, thread, plan, random());
-            let worker = Worker::new(dispatcher, program.l7(thread)?, sender, started);
+            let worker = Worker::new(dispatcher, program.l7(thread)?, (sender, Arc::clone(mirrors)), started);
             let (mailbox, mail) = Mailbox::new()?;
             let note = note.clone();
             let run = move || {

@@ -175,6 +175,7 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
             }
             Opening::Load => return load::tell(&mut channel, || shared.loads.own()).await,
             Opening::Failing => return load::tell(&mut channel, || shared.failing()).await,
+            Opening::Mirror => return shared.mirrored.take_from(channel, PEER_IDLE).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
                 let mut server = service.server.connect(&[]).await?;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::client::{Client, StreamError};
 use super::counters::Counter;
 use super::flow::Addresses;
-use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, proxy_header, response_head};
+use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, response_head};
 use super::idle::Stream;
 use super::log::Answer;
 use super::server::Servers;
@@ -169,14 +169,6 @@ pub(super) async fn exchange(
     }
 }
 
-/// What a connection to a server begins with: the client's address, if the server learns that by the PROXY protocol.
-pub(super) fn greeting(service: &Service, (client, vip): Addresses) -> Vec<u8> {
-    match service.told.address {
-        ClientAddress::Proxy => proxy_header(client, vip),
-        ClientAddress::XForwarded | ClientAddress::Forwarded | ClientAddress::Nothing => Vec::new(),
-    }
-}
-
 /// A connection to the server, and whether it has been used before.
 async fn server_for(
     flow: Addresses,
@@ -192,7 +184,7 @@ async fn server_for(
     if let Some(stream) = kept.take().filter(|_| !is_again) {
         return Ok((stream, true));
     }
-    Ok((servers.connect(&greeting(service, flow)).await.map_err(failed)?, false))
+    Ok((servers.connect(&service.told.greeting(flow).unwrap_or_default()).await.map_err(failed)?, false))
 }
 
 /// The part of the response that is still to come.

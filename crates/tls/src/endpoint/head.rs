@@ -28,6 +28,11 @@ pub(super) struct Requester<'a> {
 }
 
 impl Told {
+    /// What connections to the server begin with, if that names the client.
+    pub(super) fn greeting(self, (client, vip): Addresses) -> Option<Vec<u8>> {
+        (self.address == ClientAddress::Proxy).then(|| proxy_header(client, vip))
+    }
+
     /// Whether a field of a client with this name is left out: the server believes it.
     pub(super) fn replaces(self, name: &str) -> bool {
         let addresses = match self.address {
@@ -114,7 +119,7 @@ fn ends_connection(line: &[u8]) -> bool {
 }
 
 /// The header of the PROXY protocol, version 2, with both addresses (section 2.2 of its specification).
-pub(super) fn proxy_header(client: SocketAddr, vip: SocketAddr) -> Vec<u8> {
+fn proxy_header(client: SocketAddr, vip: SocketAddr) -> Vec<u8> {
     let mut out = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
     let mut addresses = Vec::new();
     let family = match (client.ip(), vip.ip()) {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use switchback_access_log::Ended;
-use switchback_config::{HandOver, Protocol, Redirect, Resume, Scheme};
+use switchback_config::{HandOver, Mirror, Protocol, Redirect, Resume, Route, Scheme};
 use switchback_http::{Head, Progress, Version, parse_head};
-use switchback_routes::{location, rewritten};
+use switchback_routes::{copy, location, rewritten, whole_body};
 use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
@@ -163,7 +163,7 @@ impl Conversation<'_> {
         }
         let way = service.way(&head, client.client.ip(), Protocol::Http11);
         let text = match way {
-            Way::Here(_, rewrite) | Way::Elsewhere(_, rewrite) => rewritten(&bytes, &head, rewrite),
+            Way::Here(_, route) | Way::Elsewhere(_, route) => rewritten(&bytes, &head, &route.rewrite),
             _ => Ok(Cow::Borrowed(&bytes[head.start..head.len])),
         };
         let (way, text) = match text {
@@ -171,6 +171,11 @@ impl Conversation<'_> {
             Err(reject) => (Way::Refused(reject), Cow::Borrowed(&[][..])),
         };
         let request = Received { head: &head, bytes: &bytes, text: &text, moved_here };
+        if let Way::Here(_, Route { mirror: Some(mirror), .. })
+        | Way::Elsewhere(_, Route { mirror: Some(mirror), .. }) = way
+        {
+            self.mirror(&client, &request, *mirror);
+        }
         match way {
             Way::Here(here, _) => self.serve_here(client, entry, &request, here).await,
             Way::Elsewhere(pool, _) => self.serve_elsewhere(client, entry, &request, pool).await,
@@ -179,6 +184,19 @@ impl Conversation<'_> {
             Way::Nowhere => refuse(client, service, entry, 404, request.is_head()).await,
             Way::Refused(reject) => refuse(client, service, entry, reject.status(), request.is_head()).await,
         }
+    }
+
+    /// Sends a copy of the request, if it has come whole, to the pool that mirrors it. The node that has moved the connection
+    /// here for it has done so itself.
+    fn mirror(&self, client: &TlsStream, request: &Received<'_>, mirror: Mirror) {
+        let (service, limits) = (self.service, &self.service.limits.http);
+        if request.moved_here || !service.is_mirrored(mirror, client.client.ip()) {
+            return;
+        }
+        let Some(body) = whole_body(request.bytes, request.head, limits) else { return };
+        let copy = copy(&request.asked(client, service).text, body, &[]);
+        let greeting = service.told.greeting((client.client, client.vip)).unwrap_or_default();
+        self.shared.mirror(service, mirror, greeting, copy);
     }
 
     /// Serves a request for a pool that this node is in: at one of the others if this node is busy or drains and one of them

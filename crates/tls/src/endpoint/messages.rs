@@ -12,6 +12,7 @@
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
 //! - [`Opening::Issued`]: both tell each other of the CA's certificates ([`issuing`](super::issuing)).
 //! - [`Opening::Failing`]: the node that is asked says of which pools it is an outlier, again and again.
+//! - [`Opening::Mirror`]: copies of requests follow, each a message ([`mirror`](super::mirror)).
 //! - [`Opening::Insurance`]: the node says with which of its responses the one that is asked could go on.
 
 use std::io;
@@ -51,6 +52,8 @@ pub(super) enum Opening {
     Issued(Told),
     /// The receiver reports the ids of the pools whose requests it fails from now on.
     Failing,
+    /// Copies of requests are for servers of the receiver's machine.
+    Mirror,
 }
 
 /// The state of a client's connection.

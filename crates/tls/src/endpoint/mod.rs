@@ -28,6 +28,7 @@ mod load;
 mod log;
 mod memory;
 mod messages;
+mod mirror;
 mod moving;
 mod multiplexed;
 mod peers;
@@ -54,7 +55,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use switchback_config::AccessLog;
+use switchback_config::{AccessLog, ServerProtocol};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -63,6 +64,7 @@ use crate::{InForce, Issued, TicketKeys};
 
 use accepting::{accept_clients, accept_peers, listen, listen_together};
 use load::Loads;
+use mirror::Mirrored;
 use services::{Service, Services};
 use shared::Shared;
 use sharing::Sharing;
@@ -77,6 +79,7 @@ pub use issuing::Teller;
 pub use kernel::KernelTls;
 pub use log::Counts;
 pub use messages::{Batch, hear};
+pub use mirror::{Copy, CopyCounts, MirrorServer, Mirrors};
 pub use peers::{PORT, Peer, Peers};
 pub use resumption::{Resumed, Resumer};
 pub use server::ServerAddress;
@@ -121,9 +124,12 @@ impl Endpoint {
             .enable_time()
             .build()
             .map_err(SetError::Threads)?;
+        let (peers, copies) = (Arc::new(peers), Arc::<CopyCounts>::default());
         let shared = Arc::new(Shared {
             services: ArcSwap::default(),
-            peers: Arc::new(peers),
+            mirrors: Mirrors::on(runtime.handle().clone(), Arc::clone(&peers), Arc::clone(&copies)),
+            mirrored: Mirrored::new(copies),
+            peers,
             handoff,
             insurer,
             budgets: Arc::default(),
@@ -233,6 +239,19 @@ impl Endpoint {
             Err(error) => Err(SetError::Listen(*vip, error)),
         };
         vips.iter().filter(|vip| !self.listeners.has(vip)).map(bind).collect()
+    }
+
+    /// Replaces the servers that get copies of requests, with what they speak.
+    pub fn set_mirrored(
+        &self,
+        servers: impl IntoIterator<Item = (MirrorServer, ServerAddress, ServerProtocol)>,
+    ) {
+        self.shared.mirrored.set(servers);
+    }
+
+    /// Counts of copies of requests.
+    pub fn copies(&self) -> &CopyCounts {
+        self.shared.mirrors.counts()
     }
 
     /// Replaces the access log; after an error the old one goes on.

@@ -322,7 +322,9 @@ pub(super) async fn answer(
         return Ok(channel);
     };
     let here = match service.way(&head, request.client.ip(), Protocol::Http11) {
-        Way::Here(here, rewrite) => rewritten(&request.head, &head, rewrite).ok().map(|text| (text, here)),
+        Way::Here(here, route) => {
+            rewritten(&request.head, &head, &route.rewrite).ok().map(|text| (text, here))
+        }
         _ => None,
     };
     let Some((text, here)) = here else {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::budgets::{Always, Kind, Permit};
 use super::client::{Client, StreamError};
 use super::counters::Counted;
-use super::exchange::{STALLED, greeting};
+use super::exchange::STALLED;
 use super::flow::{Addresses, addresses};
 use super::http1::{self, Start};
 use super::idle::Stream;
@@ -213,7 +213,7 @@ async fn connect_to_one(
 ) -> io::Result<Box<dyn Stream>> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for server in servers {
-        match server.connect(&greeting(service, flow)).await {
+        match server.connect(&service.told.greeting(flow).unwrap_or_default()).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

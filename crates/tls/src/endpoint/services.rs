@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
 use switchback_config::{
-    Action, Admitted, ClientAddress, HandOver, Protocol, Redirect, Resume, Rewrite, ServerProtocol, Split,
-    TlsLimits,
+    Action, Admitted, ClientAddress, HandOver, Mirror, Protocol, Redirect, Resume, Route, ServerProtocol,
+    Split, TlsLimits,
 };
 use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
@@ -338,10 +338,10 @@ impl Elsewhere {
 /// Where a request goes.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'a> {
-    /// To the server of this node, with these changes.
-    Here(&'a Here, &'a Rewrite),
-    /// To other nodes, with these changes: this one is not in the pool.
-    Elsewhere(&'a Elsewhere, &'a Rewrite),
+    /// To the server of this node, by this route.
+    Here(&'a Here, &'a Route),
+    /// To other nodes, by this route: this one is not in the pool.
+    Elsewhere(&'a Elsewhere, &'a Route),
     /// Nowhere: the client is redirected.
     Redirect(&'a Redirect),
     /// Nowhere: the client gets this status.
@@ -421,9 +421,26 @@ impl Service {
             }
         };
         match self.pools.get(pool) {
-            Some(PoolWay::Here(here)) => Way::Here(here, &route.rewrite),
-            Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, &route.rewrite),
+            Some(PoolWay::Here(here)) => Way::Here(here, route),
+            Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, route),
             None => Way::Nowhere,
+        }
+    }
+
+    /// Whether a request is one of those of which the route's mirror gets a copy.
+    pub(super) fn is_mirrored(&self, mirror: Mirror, client: IpAddr) -> bool {
+        let number = self.shared_out.fetch_add(1, Ordering::Relaxed);
+        mirror.takes(switchback_routes::mirror_point(
+            &self.secret,
+            &[&address_bytes(client), &number.to_be_bytes()],
+        ))
+    }
+
+    /// Id of a pool that mirrors requests, and the node that gets the next copy; None if it is this one.
+    pub(super) fn mirroring(&self, mirror: Mirror) -> Option<(u32, Option<Peer>)> {
+        match self.pools.get(mirror.pool)? {
+            PoolWay::Here(here) => Some((here.pool, None)),
+            PoolWay::Elsewhere(others) => Some((others.pool, Some(others.in_turn().into_iter().next()?))),
         }
     }
 

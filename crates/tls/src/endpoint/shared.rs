@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use switchback_config::Mirror;
 
 use super::budgets::Budgets;
 use super::insurer::Insurer;
 use super::load::Loads;
 use super::log::Book;
+use super::mirror::{Copy, MirrorServer, Mirrored, Mirrors};
 use super::peers::Peers;
 use super::rates::Rates;
 use super::services::{Service, Services};
@@ -29,12 +31,28 @@ pub(crate) struct Shared {
     pub(super) leaving: Leaving,
     pub(super) loads: Arc<Loads>,
     pub(super) log: Arc<Book>,
+    /// Copies of requests for other machines.
+    pub(super) mirrors: Mirrors,
+    /// Copies of requests for servers of this one.
+    pub(super) mirrored: Mirrored,
 }
 
 impl Shared {
     /// The service of this name, as it is configured now.
     pub(super) fn service(&self, name: &str) -> Option<Arc<Service>> {
         self.services.load().named(name).cloned()
+    }
+
+    /// Sends the copy of a request to a server of the pool that mirrors it.
+    pub(super) fn mirror(&self, service: &Service, mirror: Mirror, greeting: Vec<u8>, request: Vec<u8>) {
+        let Some((pool, other)) = service.mirroring(mirror) else { return };
+        let node = other.as_ref().map_or(&*service.node, |peer| &peer.name).to_owned();
+        let server = MirrorServer { service: service.name.to_string(), pool, node };
+        let copy = Copy { server, greeting, request };
+        match other {
+            Some(peer) => self.mirrors.send(peer.address, copy),
+            None => self.mirrored.take(copy),
+        }
     }
 
     /// Ids of the pools of which this node is an outlier.

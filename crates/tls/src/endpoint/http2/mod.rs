@@ -20,12 +20,13 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Ping, PingPong, Reason, RecvStream};
 use http::header::{CONNECTION, DATE, HeaderName, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use switchback_access_log::Ended;
-use switchback_config::{ClientAddress, Protocol, Resume, ServerProtocol};
+use switchback_config::{Mirror, Protocol, Resume, ServerProtocol};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +36,7 @@ use super::client::StreamError;
 use super::flow::Addresses;
 use super::forwarding::{Forwarder, OtherNode, forwarder};
 use super::frames::{BodyError, Broken, SEND_BUFFER, Sending, Source, StreamBody, Taken};
-use super::head::{Requester, proxy_header};
+use super::head::Requester;
 use super::log::{Answer, Connection as Lines, Entry};
 use super::multiplexed::Multiplexed;
 use super::peers::Peer;
@@ -45,7 +46,7 @@ use super::stream::TlsStream;
 use crate::{ClientCertificate, Outcome};
 
 use answers::{error, grpc_error, is_grpc, redirection};
-use prepare::{Instead, Target, for_http1, for_http2, prepare};
+use prepare::{Instead, Prepared, Target, copy_of, for_http1, for_http2, prepare};
 
 /// Interval at which a client gets a PING, and the time in which it has to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(20)];
@@ -106,7 +107,7 @@ impl Conversation {
         let flow = (client.client, client.vip);
         let lines = Lines::new(client, &service, &shared.log);
         // What a connection to the server begins with names one client, so no other one may use it.
-        let greeting = (service.told.address == ClientAddress::Proxy).then(|| proxy_header(flow.0, flow.1));
+        let greeting = service.told.greeting(flow);
         let (own, own_http2) = match &greeting {
             Some(greeting) => (
                 forwarder(service.server.clone(), greeting.clone()),
@@ -185,20 +186,33 @@ impl Conversation {
             Reply { respond, is_head: parts.method == Method::HEAD, is_grpc: is_grpc(&parts.headers), entry };
         let prepared = prepare(parts, service, &self.shared, client, &mut reply.entry).await;
         let forwarded = match prepared {
-            Ok((parts, target)) => match target.protocol() {
-                ServerProtocol::Http11 => match for_http1(parts) {
-                    Ok(request) => self.forward(request.map(|()| Taken(body)), target, &mut reply).await,
-                    Err(instead) => Err(instead),
-                },
-                ServerProtocol::H2c => match for_http2(parts) {
-                    Ok(request) => self.call(request, body, target, &mut reply).await,
-                    Err(instead) => Err(instead),
-                },
-            },
+            Ok(Prepared { parts, target, mirror }) => {
+                if let Some(mirror) = mirror.filter(|_| body.is_end_stream()) {
+                    self.mirror(&parts, mirror);
+                }
+                match target.protocol() {
+                    ServerProtocol::Http11 => match for_http1(parts) {
+                        Ok(request) => self.forward(request.map(|()| Taken(body)), target, &mut reply).await,
+                        Err(instead) => Err(instead),
+                    },
+                    ServerProtocol::H2c => match for_http2(parts) {
+                        Ok(request) => self.call(request, body, target, &mut reply).await,
+                        Err(instead) => Err(instead),
+                    },
+                }
+            }
             Err(instead) => Err(instead),
         };
         if let Err(instead) = forwarded {
             reply.make(instead, service);
+        }
+    }
+
+    /// Sends a copy of a request without a body to the pool that mirrors it.
+    fn mirror(&self, parts: &Parts, mirror: Mirror) {
+        if self.service.is_mirrored(mirror, self.flow.0.ip()) {
+            let greeting = self.greeting.clone().unwrap_or_default();
+            self.shared.mirror(&self.service, mirror, greeting, copy_of(parts));
         }
     }
 

@@ -6,9 +6,9 @@ use http::header::{COOKIE, HOST, HeaderName, TE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use log::debug;
-use switchback_config::{Protocol, Scheme, ServerProtocol};
+use switchback_config::{Mirror, Protocol, Scheme, ServerProtocol};
 use switchback_http::{Limits, Progress, Reject, parse_head};
-use switchback_routes::{location, rewritten};
+use switchback_routes::{copy, location, rewritten};
 
 use super::super::call::uri_at;
 use super::super::head::Requester;
@@ -77,14 +77,23 @@ impl From<Denied> for Instead {
 /// Fields of a request, in the place of those that the client may not send.
 type Fields = Vec<(&'static str, String)>;
 
-/// The request with the fields that the server gets, and whose server that is, when limits allow it.
+/// A request with the fields that its server gets.
+pub(super) struct Prepared<'a> {
+    pub(super) parts: Parts,
+    /// Whose server gets the request.
+    pub(super) target: Target<'a>,
+    /// The pool that gets copies of such requests.
+    pub(super) mirror: Option<Mirror>,
+}
+
+/// The request as its server gets it, when limits allow it.
 pub(super) async fn prepare<'a>(
     mut parts: Parts,
     service: &'a Service,
     shared: &Shared,
     client: Requester<'_>,
     entry: &mut Entry,
-) -> Result<(Parts, Target<'a>), Instead> {
+) -> Result<Prepared<'a>, Instead> {
     // Extended CONNECT (RFC 8441) is not offered.
     if parts.method == Method::CONNECT {
         entry.has_head(format!("CONNECT {} HTTP/1.1\r\n", parts.uri).as_bytes());
@@ -101,7 +110,7 @@ pub(super) async fn prepare<'a>(
     }
     let text = as_text(&parts, &path);
     entry.has_head(&text);
-    let Routed { fields, target, text } = route(&text, service, shared, client).await?;
+    let Routed { fields, target, text, mirror } = route(&text, service, shared, client).await?;
     if let Some(text) = text {
         take_text(&mut parts, &text, service)?;
     }
@@ -111,7 +120,15 @@ pub(super) async fn prepare<'a>(
         let name = HeaderName::from_bytes(name.as_bytes()).expect("names of ours are names");
         parts.headers.insert(name, value);
     }
-    Ok((parts, target))
+    Ok(Prepared { parts, target, mirror })
+}
+
+/// The copy of a request without a body.
+pub(super) fn copy_of(parts: &Parts) -> Vec<u8> {
+    let mut headers = parts.headers.clone();
+    join_cookies(&mut headers);
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    copy(&text_of(&parts.method, path, &headers), &[], &[])
 }
 
 /// The request for a server that speaks HTTP/1.1.
@@ -144,6 +161,7 @@ struct Routed<'a> {
     target: Target<'a>,
     /// The head as the route has changed it; None if it has not.
     text: Option<Vec<u8>>,
+    mirror: Option<Mirror>,
 }
 
 /// Finds the route of a request, when limits allow the request. It is read as strictly as any other one, and goes by the same
@@ -164,12 +182,12 @@ async fn route<'a>(
         return Err(Instead::Proof(proof));
     }
     shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
-    let (target, rewrite) = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
-        Way::Here(here, rewrite) => {
+    let (target, route) = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
+        Way::Here(here, route) => {
             let better = here.better(&shared.loads, service.busy).into_iter().next();
-            (better.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), rewrite)
+            (better.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), route)
         }
-        Way::Elsewhere(others, rewrite) => (Target::Pool(others), rewrite),
+        Way::Elsewhere(others, route) => (Target::Pool(others), route),
         Way::Redirect(redirect) => {
             let location = location(redirect, Scheme::Https, &head, client.flow.1);
             return Err(Instead::Redirect(redirect.status, location));
@@ -180,7 +198,7 @@ async fn route<'a>(
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
         Way::Refused(reject) => return Err(refused(reject)),
     };
-    let text = match rewritten(text, &head, rewrite).map_err(refused)? {
+    let text = match rewritten(text, &head, &route.rewrite).map_err(refused)? {
         Cow::Borrowed(_) => None,
         Cow::Owned(text) => Some(text),
     };
@@ -188,7 +206,8 @@ async fn route<'a>(
         debug!("service {}: a request of {} is forwarded", service.name, client.flow.0);
         service.counters.forwarded.add(1);
     }
-    Ok(Routed { fields: service.told.fields(client, head.host.unwrap_or_default()), target, text })
+    let fields = service.told.fields(client, head.host.unwrap_or_default());
+    Ok(Routed { fields, target, text, mirror: route.mirror })
 }
 
 /// Replaces the request's target and fields by those of a head.
@@ -215,8 +234,12 @@ fn refused(reject: Reject) -> Instead {
 /// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where
 /// they end.
 fn as_text(parts: &Parts, path: &str) -> Vec<u8> {
-    let mut text = format!("{} {path} HTTP/1.1\r\n", parts.method).into_bytes();
-    for (name, value) in &parts.headers {
+    text_of(&parts.method, path, &parts.headers)
+}
+
+fn text_of(method: &Method, path: &str, headers: &HeaderMap) -> Vec<u8> {
+    let mut text = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
+    for (name, value) in headers {
         text.extend_from_slice(name.as_str().as_bytes());
         text.extend_from_slice(b": ");
         text.extend_from_slice(value.as_bytes());
