@@ -176,7 +176,7 @@ fn requests_on_the_command_line() {
                 "becomes   GET /a?b HTTP/1.1",
                 "Host: internal.example.com",
                 "pool      web",
-                "decided   by the L7 thread: the route has conditions or limits that XDP does not know, or changes requests",
+                "decided   by the L7 thread: the route has conditions or limits that XDP does not know, or changes or copies requests",
             ],
         ),
         (

@@ -25,6 +25,8 @@ mod keys;
 mod lines;
 #[path = "tls/memory.rs"]
 mod memory;
+#[path = "tls/mirror.rs"]
+mod mirror;
 #[path = "tls/moves.rs"]
 mod moves;
 #[path = "tls/outliers.rs"]

@@ -1,7 +1,7 @@
 //! Explanations as JSON, with the order and numbering of `text`.
 
 use serde_json::{Value, json};
-use switchback_config::{Cluster, Protocol};
+use switchback_config::{Cluster, Protocol, Service};
 use switchback_http::Body;
 use switchback_switch::explain::{
     Connection, Decrypted, Explanation, Flow, Forwarded, Greeting, Hello, HelloRoute, Names, Outcome,
@@ -9,7 +9,7 @@ use switchback_switch::explain::{
 };
 
 use super::explained::{Begins, Explained};
-use super::words::{caret, limits, node_of, offered};
+use super::words::{caret, limits, node_of, offered, taker};
 
 /// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
@@ -112,6 +112,7 @@ fn over_tls(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Va
         }
         Decrypted::Refused(why) => ("refused", refusal(why)),
     };
+    let service = connection.hello.as_ref().map(|hello| &cluster.services[hello.service]);
     let routes = request.routes.iter().enumerate();
     let routes = routes.map(
         |(index, why_not)| json!({ "number": index + 1, "takes": why_not.is_none(), "why_not": why_not }),
@@ -122,9 +123,19 @@ fn over_tls(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Va
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "rewritten": request.rewritten.as_ref().map(|text| text.escape_ascii().to_string()),
+        "mirror": service.map(|service| mirror(cluster, service, &request.routes)),
         "outcome": outcome,
         outcome: details,
     })
+}
+
+/// The share of such requests of which another pool gets copies, and its name.
+fn mirror(cluster: &Cluster, service: &Service, routes: &[Option<String>]) -> Value {
+    let mirror = taker(service, routes).and_then(|route| route.mirror);
+    mirror.map_or(
+        Value::Null,
+        |mirror| json!({ "pool": cluster.pools[mirror.pool].name, "share": mirror.to_string() }),
+    )
 }
 
 fn request(cluster: &Cluster, connection: &Connection, number: usize, request: &Explanation) -> Value {
@@ -155,6 +166,7 @@ fn request(cluster: &Cluster, connection: &Connection, number: usize, request: &
         "service": service.name,
         "client_admitted": service.admitted.admits(connection.flow().client().ip()),
         "limits": limits(service, &request.routes),
+        "mirror": mirror(cluster, service, &request.routes),
         "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "session": request.session.as_ref().map(|read| session(cluster, read)),

@@ -57,6 +57,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
         self::session(lines, cluster, session, &request.outcome);
     }
     lines.add_rewritten(request.rewritten.as_ref());
+    lines.add_mirror(cluster, service, &request.routes);
     match &request.outcome {
         Outcome::Forwarded(forwarded) => self::forwarded(lines, cluster, forwarded, request.session.as_ref()),
         Outcome::Answered { status, location: Some(location) } => {
@@ -178,7 +179,8 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
         (Err(Slow::NoAutomaton), ..) => format!("{by_l7}: the routes need more room than XDP has"),
         (Err(Slow::TooLong), ..) => format!("{by_l7}: the head is longer than what XDP reads"),
         (Err(Slow::Route), ..) => {
-            let which = "the route has conditions or limits that XDP does not know, or changes requests";
+            let which =
+                "the route has conditions or limits that XDP does not know, or changes or copies requests";
             format!("{by_l7}: {which}")
         }
         (Err(Slow::Unknown(place)), ..) => {

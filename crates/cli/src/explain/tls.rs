@@ -138,6 +138,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
     }
     let node = node_of(cluster, connection);
     lines.add_rewritten(request.rewritten.as_ref());
+    lines.add_mirror(cluster, service, &request.routes);
     match &request.outcome {
         Decrypted::Here(pool) => {
             lines.add("pool", in_pool(cluster, &cluster.pools[*pool]));

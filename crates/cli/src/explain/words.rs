@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use switchback_config::{Cluster, PolicyKind, Pool, Service};
+use switchback_config::{Cluster, PolicyKind, Pool, Route, Service};
 use switchback_switch::explain::{Connection, Greeting, Hello, Place, Refusal};
 
 /// The condition under which an explained choice of a policy holds.
@@ -62,6 +62,17 @@ impl Lines {
         }
     }
 
+    /// Adds the pool that gets a copy of the request that the last of these routes takes.
+    pub fn add_mirror(&mut self, cluster: &Cluster, service: &Service, routes: &[Option<String>]) {
+        if let Some(mirror) = taker(service, routes).and_then(|route| route.mirror) {
+            let pool = &cluster.pools[mirror.pool].name;
+            self.add(
+                "mirror",
+                format!("{pool} gets copies of {mirror} of such requests, if they come whole"),
+            );
+        }
+    }
+
     /// Adds why and where the request is refused, and who learns the status.
     pub fn add_refusal(&mut self, refusal: &Refusal, client_gets: &str) {
         let (reject, status) = (refusal.reject, refusal.reject.status());
@@ -73,9 +84,14 @@ impl Lines {
 
 /// The limits of a request that the last of these routes takes.
 pub fn limits(service: &Service, routes: &[Option<String>]) -> Vec<String> {
-    let taker = routes.iter().position(Option::is_none).map(|index| &service.routes[index]);
-    let of_route = taker.into_iter().flat_map(|route| route.limit.shown("requests by this route"));
+    let taker = taker(service, routes).into_iter();
+    let of_route = taker.flat_map(|route| route.limit.shown("requests by this route"));
     service.limits.shown().chain(of_route).collect()
+}
+
+/// The route that takes a request.
+pub fn taker<'a>(service: &'a Service, routes: &[Option<String>]) -> Option<&'a Route> {
+    routes.iter().position(Option::is_none).map(|index| &service.routes[index])
 }
 
 /// A pool and its nodes.

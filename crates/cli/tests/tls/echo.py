@@ -1,4 +1,4 @@
-"""A server at port 81 that answers each request with the bytes that it has got, and writes a line to a file for each."""
+"""A server at port 81 that answers each request with the bytes that it has got, and writes them to a line of a file."""
 
 import socketserver
 import sys
@@ -16,9 +16,11 @@ class Echo(socketserver.StreamRequestHandler):
                 length = fields.split(b"\r\ncontent-length: ")[1].split(b"\r\n")[0]
                 request += self.rfile.read(int(length))
             with open(log, "a") as lines:
-                lines.write("request\n")
+                lines.write(f"{request.decode('latin-1')!r}\n")
             head = f"HTTP/1.1 200 OK\r\nX-Node: {name}\r\nContent-Length: {len(request)}\r\n\r\n"
             self.wfile.write(head.encode() + request)
+            if b"\r\nconnection: close\r\n" in fields:
+                return
 
     def head(self):
         lines = b""
