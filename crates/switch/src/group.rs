@@ -584,7 +584,7 @@ impl Group {
         if !back && member.number.is_some_and(is_older) {
             return false;
         }
-        let before = member.reason;
+        let (before, is_first) = (member.reason, member.number.is_none());
         if report.is_ready() && (member.why_out().is_some() || back) && member.number.is_some() {
             member.load.up_since = now;
         }
@@ -605,7 +605,7 @@ impl Group {
         if before != report.reason {
             self.eject(node, report.reason == Some(Reason::Failing));
         }
-        before != report.reason
+        is_first || before != report.reason
     }
 
     /// Ejects an outlier if the pool can do without one more node, or ends that. One that is not ejected when it begins to
@@ -675,10 +675,10 @@ fn can_serve(member: &GroupMember, drained: bool) -> bool {
     matches!(member.reason, None | Some(Reason::Unacknowledged | Reason::Failing)) && !drained
 }
 
-/// Whether the node gets requests only if no other node can: it is silent, nobody acknowledges its responses, or it is
-/// ejected.
+/// Whether the node gets requests only if no other node can: it has not reported or is silent, nobody acknowledges its
+/// responses, or it is ejected.
 fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
-    state.silent || member.ejected || member.reason == Some(Reason::Unacknowledged)
+    member.number.is_none() || state.silent || member.ejected || member.reason == Some(Reason::Unacknowledged)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What the policy is told of changes, against a group that looks at all nodes before each choice.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -134,6 +135,24 @@ impl Told {
             Step::Pass(times) => self.now += NOTED_FOR * *times,
         }
         Vec::new()
+    }
+}
+
+#[test]
+fn who_has_not_reported_gets_requests_only_before_others_have() {
+    let chosen = |told: &mut Told| {
+        let picks = (0..20).flat_map(|_| told.take(&Step::Pick { tried: Vec::new(), waited: false }));
+        picks.map(|node| node.0).collect::<BTreeSet<_>>()
+    };
+    for policy in PolicyKind::ALL.into_iter().filter(|policy| *policy != PolicyKind::Hash) {
+        let mut told = Told::new(policy, false);
+        assert!(!chosen(&mut told).is_empty(), "{policy}: the switch has just begun");
+        told.take(&Step::Reported(2, 0, None));
+        assert_eq!(chosen(&mut told), BTreeSet::from([2]), "{policy}");
+        told.take(&Step::Reported(4, 0, None));
+        assert!(chosen(&mut told).is_subset(&BTreeSet::from([2, 4])), "{policy}");
+        told.take(&Step::Reported(2, 0, Some(Reason::NoListener)));
+        assert_eq!(chosen(&mut told), BTreeSet::from([4]), "{policy}");
     }
 }
 
