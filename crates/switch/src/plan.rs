@@ -18,7 +18,7 @@ use switchback_wire::message::Order;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, Seq, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, MemberView, NodeState};
+use crate::group::{Group, MemberView, NodeState, Silence};
 use crate::key::{mirror_point, share_of};
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
@@ -674,11 +674,12 @@ impl Plan {
 
     /// Applies a node's report about one of its listeners; the result is the groups it concerns.
     pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
-        let back = self.is_silent(id, now);
         if self.summaries.iter().all(|summary| summary.is_dead(now)) {
             self.excuse_silence(now);
         }
+        let after = self.patience;
         let Some(node) = self.node_mut(id) else { return Vec::new() };
+        let silence = Silence { after, since: node.since };
         node.report = Some((now, *report));
         let is_draining = report.reason == Some(Reason::Draining);
         if node.order.take_if(|given| given.is_carried_out(is_draining)).is_some() {
@@ -691,7 +692,7 @@ impl Plan {
         let groups: Vec<usize> =
             at_listener.filter(|group| self.groups[*group].id() == report.pool).collect();
         for group in &groups {
-            self.standing_changed |= self.groups[*group].report(id, report, back, now);
+            self.standing_changed |= self.groups[*group].report(id, report, silence, now);
         }
         groups
     }
