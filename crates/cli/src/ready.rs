@@ -103,7 +103,8 @@ fn missing(status: &SwitchStatus) -> Option<String> {
 }
 
 fn serves(node: &NodeView, service: &ServiceStatus) -> bool {
-    let mut vips = node.listeners.iter().filter_map(|listener| listener.listen);
+    let answering = node.listeners.iter().filter(|listener| !listener.mirrors);
+    let mut vips = answering.filter_map(|listener| listener.listen);
     vips.any(|vip| service.listen.contains(&vip))
 }
 
@@ -173,6 +174,14 @@ mod tests {
             what.starts_with("service blog: no node is heard (n2 silent, n3 has not reported); "),
             "{what}"
         );
+    }
+
+    #[test]
+    fn a_node_that_gets_copies_speaks_for_nobody() {
+        let mut status = switch();
+        status.nodes[1].silent = true;
+        status.nodes[2].listeners[0].mirrors = true;
+        assert!(missing(&status).is_some_and(|what| what.contains("(n2 silent)")));
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl Service {
         self.routes.iter().flat_map(|route| route.action.pools()).chain(mirrors)
     }
 
+    /// Whether a node of the pool may answer its requests.
+    pub fn is_answered_by(&self, pool: usize) -> bool {
+        self.routes.iter().any(|route| route.action.pools().any(|other| other == pool))
+    }
+
     /// The scheme of its URLs.
     pub fn scheme(&self) -> Scheme {
         match self.tls {

@@ -174,10 +174,14 @@ impl Plan {
         pools.any(|pool| how(pool.resume) && pool.nodes.len() > 1)
     }
 
-    /// Whether each pool of these nodes has one on another machine, unless the configuration drains that.
+    /// Whether each pool of these nodes that answers requests has a node on another machine, unless the configuration drains
+    /// that.
     pub(crate) fn has_others(&self) -> bool {
         let is_other = |index: &usize| !self.is_own(*index) && !self.cluster.nodes[*index].drain;
-        let pools = self.listeners.iter().map(|listener| &self.cluster.pools[listener.pool]);
+        let answers = |listener: &&PoolListener| {
+            self.service_at(listener.address).is_some_and(|service| service.is_answered_by(listener.pool))
+        };
+        let pools = self.listeners.iter().filter(answers).map(|listener| &self.cluster.pools[listener.pool]);
         pools.into_iter().all(|pool| pool.nodes.iter().any(is_other))
     }
 
@@ -255,4 +259,39 @@ pub fn server_ports(cluster: &Cluster) -> Vec<u16> {
     ports.sort_unstable();
     ports.dedup();
     ports
+}
+
+#[cfg(test)]
+mod tests {
+    use switchback_config::ClusterKey;
+
+    use super::*;
+
+    const CLUSTER: &str = "
+        [cluster]\nkey_file = \"cluster.key\"
+        [[node]]\nname = \"n1\"\naddress = \"192.0.2.21\"
+        [[node]]\nname = \"n2\"\naddress = \"192.0.2.22\"
+        [[node]]\nname = \"n3\"\naddress = \"192.0.2.23\"
+        [[pool]]\nname = \"web\"\nnodes = [\"n1\", \"n2\"]\npolicy = \"random\"
+        [[pool]]\nname = \"new\"\nnodes = [\"n2\"]\npolicy = \"random\"
+        [[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]
+        [[service.route]]\npath = \"/new\"\npool = \"web\"\nmirror = \"new\"
+        [[service.route]]\npool = \"web\"";
+
+    fn plan(text: &str, node: &str) -> Plan {
+        let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+        let cluster = switchback_config::parse(text, Path::new("cluster.toml"), keys).unwrap();
+        Plan::new(cluster, node).unwrap()
+    }
+
+    #[test]
+    fn a_mirror_has_listeners_and_nobody_needs_it() {
+        let mirrored = plan(CLUSTER, "n2");
+        let pools: Vec<usize> = mirrored.listeners.iter().map(|listener| listener.pool).collect();
+        assert_eq!(pools, [0, 1]);
+        assert!(mirrored.has_others(), "n1 takes what clients wait for");
+        let alone = CLUSTER.replace("mirror = \"new\"", "").replacen("pool = \"web\"", "pool = \"new\"", 1);
+        assert!(!plan(&alone, "n2").has_others(), "nobody else answers /new");
+        assert!(plan(CLUSTER, "n3").listeners.is_empty());
+    }
 }

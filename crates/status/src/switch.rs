@@ -178,6 +178,8 @@ pub struct ListenerView {
     pub queue_limit: u32,
     /// How often the node has been ejected as an outlier of the pool, since the switch began.
     pub ejections: u64,
+    /// Whether it gets nothing but copies of requests.
+    pub mirrors: bool,
 }
 
 /// The L7 thread: what is pending, and its counters since the start.

@@ -46,6 +46,7 @@ fn switch() -> SwitchStatus {
         queue: 3,
         queue_limit: 511,
         ejections: 2,
+        mirrors: false,
     };
     SwitchStatus {
         interfaces: vec![InterfaceStatus {

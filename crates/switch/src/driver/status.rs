@@ -94,6 +94,11 @@ impl Driver<'_> {
             queue: view.queue.len,
             queue_limit: view.queue.limit,
             ejections: view.ejections,
+            mirrors: !self
+                .cluster
+                .services
+                .iter()
+                .any(|service| service.listen.contains(vip) && service.is_answered_by(*pool)),
         });
         let report = plan.node(id).and_then(|node| node.report).map(|(_, report)| report);
         NodeView {
