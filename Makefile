@@ -1,5 +1,6 @@
 # make demo    builds, and shows a cluster on this machine
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
+# make test-long  the same with loads that are ten times as large or more: hours
 # make test-kernels  the core tests with other kernels, in QEMU: half an hour; docs/limits.md
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
@@ -15,7 +16,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-upgrade test-kernels fuzz fuzz-guided bench soak lab release deb dist fmt \
+.PHONY: demo test test-long test-upgrade test-kernels fuzz fuzz-guided bench soak lab release deb dist fmt \
 	deps deps-build deps-dist deps-demo deps-bench deps-test deps-kernels python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
@@ -103,6 +104,10 @@ test: deps-test root python $(H2SPEC) $(PEBBLE) $(GRPC)
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \
 	echo "$$passed passed, $$failed failed"; \
 	[ "$$failed" = 0 ]
+
+test-long: export SWITCHBACK_LONG := 1
+test-long: export SWITCHBACK_FUZZ_SECONDS ?= 30
+test-long: test
 
 # The commit before generations and lists of flows.
 BEFORE := e67d032

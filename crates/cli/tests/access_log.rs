@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::log_file::{LogFile, number};
 use common::packets::{Random, seed};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, long, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, load, wait_until};
 use serde_json::Value;
 use switchback_lab::Signal;
 
@@ -135,7 +135,7 @@ fn it_agrees_with_the_servers_request_by_request() -> Result {
     let cluster = Cluster::start_with(plan(&file.text(), "json"))?;
     let vip = SocketAddr::new(IpAddr::from(cluster.lab.vip4()), 80);
     let next = AtomicU64::new(0);
-    let deadline = Instant::now() + Duration::from_secs(if long() { 30 } else { 5 });
+    let deadline = Instant::now() + Duration::from_secs(load(5, 30));
     let seed = seed()?;
     let client = |number: u64| -> Result<Vec<(u64, Seen)>> {
         let mut random = Random::new(seed.wrapping_add(number));

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::browser::Browser;
-use common::{Cluster, PATIENCE, Plan, Result, TLS_NAME, long, text};
+use common::{Cluster, PATIENCE, Plan, Result, TLS_NAME, load, text};
 use switchback_lab::ServerKind;
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hellos");
@@ -21,7 +21,7 @@ const TOO_LONG: Duration = Duration::from_secs(3);
 const PAGE: &str = "<!DOCTYPE html><title>page</title>\n";
 
 fn connections() -> usize {
-    if long() { 500 } else { 60 }
+    load(60, 500)
 }
 
 fn start() -> Result<Cluster> {

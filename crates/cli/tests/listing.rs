@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-use common::{PATIENCE, Result, alone, start_daemon, status, stop, wait_until};
+use common::{PATIENCE, Result, alone, load, start_daemon, status, stop, wait_until};
 use switchback_lab::{Host, Lab, Topology};
 use switchback_wire::generation::Generation;
 use switchback_wire::*;
@@ -18,9 +18,9 @@ const NODES: usize = 2;
 /// Entries per system call.
 const BATCH: usize = 4096;
 
-/// Flows of all nodes: with `SWITCHBACK_LONG` a million.
+/// Flows of all nodes.
 fn count() -> usize {
-    if std::env::var_os("SWITCHBACK_LONG").is_some() { 1_000_000 } else { 100_000 }
+    load(100_000, 1_000_000)
 }
 
 /// The map of the node's flows.

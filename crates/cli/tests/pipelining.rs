@@ -11,12 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::packets::Random;
-use common::{Cluster, Plan, Result};
+use common::{Cluster, Plan, Result, load};
 use switchback_lab::{Host, Impairment, ServerKind};
 
-const REQUESTS: usize = 50_000;
-/// Of each connection.
-const EACH: usize = 500;
+/// Connections, and requests of each. What goes wrong with one request of 4,000 is found with a probability of 95 % by the short
+/// load, and with one of 16,000 by the long one.
+fn scale() -> (usize, usize) {
+    load((50, 240), (100, 500))
+}
 const AT_ONCE: usize = 50;
 /// The most requests that a connection has without a whole response.
 const AHEAD: u64 = 24;
@@ -268,7 +270,8 @@ fn converse(cluster: &Cluster, seed: u64, count: usize) -> Result {
 }
 
 /// `impaired`: hosts whose packets are lost, doubled and late.
-fn random_requests(requests: usize, impaired: impl Fn(&Cluster) -> Vec<&Host>) -> Result {
+fn random_requests((connections, each): (usize, usize), impaired: impl Fn(&Cluster) -> Vec<&Host>) -> Result {
+    let requests = connections * each;
     let cluster = Cluster::start_with(Plan {
         servers: vec![ServerKind::Nginx, ServerKind::Caddy],
         node_extra: vec![(0, NGINX), (1, CADDY)],
@@ -286,13 +289,13 @@ fn random_requests(requests: usize, impaired: impl Fn(&Cluster) -> Vec<&Host>) -
     let impaired = impaired(&cluster).into_iter().map(|host| host.impair(impairment));
     let impaired: Vec<_> = impaired.collect::<std::result::Result<_, _>>()?;
     let begun = Instant::now();
-    let next = Mutex::new(0..(requests / EACH) as u64);
+    let next = Mutex::new(0..connections as u64);
     let failed: Vec<String> = thread::scope(|scope| {
         let work = || {
             let take = || next.lock().expect("nobody panics with it").next();
             while let Some(index) = take() {
                 let seed = seed.wrapping_add(index);
-                if let Err(error) = converse(&cluster, seed, EACH) {
+                if let Err(error) = converse(&cluster, seed, each) {
                     return Some(format!("SWITCHBACK_SEED={seed}: {error}"));
                 }
             }
@@ -322,17 +325,17 @@ fn random_requests(requests: usize, impaired: impl Fn(&Cluster) -> Vec<&Host>) -
 }
 
 #[test]
-fn fifty_thousand_requests() -> Result {
-    random_requests(REQUESTS, |_| Vec::new())
+fn random_requests_on_a_good_path() -> Result {
+    random_requests(scale(), |_| Vec::new())
 }
 
 #[test]
-fn fifty_thousand_requests_on_a_bad_path() -> Result {
-    random_requests(REQUESTS, |cluster| vec![cluster.client()])
+fn random_requests_on_a_bad_path() -> Result {
+    random_requests(scale(), |cluster| vec![cluster.client()])
 }
 
 /// Handoffs and what nodes say of them are lost, too.
 #[test]
-fn ten_thousand_requests_with_bad_paths_behind_the_switch() -> Result {
-    random_requests(REQUESTS / 5, |cluster| cluster.lab.nodes().collect())
+fn random_requests_with_bad_paths_behind_the_switch() -> Result {
+    random_requests(load((50, 200), (20, 500)), |cluster| cluster.lab.nodes().collect())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::document::block;
 use common::http::{Documents, alternating, fetch};
-use common::{Cluster, PATIENCE, Plan, Result, build_go, chromium, long, text};
+use common::{Cluster, PATIENCE, Plan, Result, build_go, chromium, load, text};
 use switchback_lab::{Host, TrafficCounter};
 
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
@@ -189,7 +189,7 @@ fn a_websocket() -> Result {
     let node = cluster.lab.node(0);
     let echo = node.spawn("echo", echo)?;
     node.wait_for_listeners(&echo, &[([127, 0, 0, 1], ECHO_PORT).into()], PATIENCE)?;
-    let seconds = if long() { 60 } else { 5 };
+    let seconds = load(5, 60);
     let url = format!("ws://{}/echo", cluster.lab.vip4());
     let words = [PYTHON, &client("websocket_client.py"), &url, &seconds.to_string()];
     let said = cluster.client().run_within(Duration::from_secs(seconds) + PATIENCE, words)?.success()?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::http::{Documents, alternating, fetch};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, build_go, long, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, build_go, load, wait_until};
 use pcap_parser::data::{PacketData, get_packetdata};
 use pcap_parser::{Linktype, PcapBlockOwned, create_reader};
 use serde_json::Value;
@@ -70,7 +70,7 @@ fn clock(file: &Path) -> Result<Vec<u32>> {
 /// One connection, whose requests go to a node to which the kernel gives it and to one that replays, in turn; every fourth
 /// response is a mebibyte, and the client loses packets.
 fn alternate(v6: bool, stamped: bool) -> Result {
-    let requests = if long() { 4_000 } else { 400 };
+    let requests = load(400, 4_000);
     let node_lines = vec![adoption(0, "kernel"), adoption(1, "replay")];
     let cluster = Cluster::start_with(Plan { node_lines, ..Plan::default() })?;
     let documents = Documents::of(&cluster.lab)?;

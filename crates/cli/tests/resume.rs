@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::announced::{Switch, routes_lead_to};
 use common::http::{Document, Response, add_long_document, start_fetch};
 use common::responses::Responses;
-use common::{Cluster, PATIENCE, Plan, Result, alone, long, start_daemon, status, stop, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, alone, load, start_daemon, status, stop, wait_until};
 use switchback_lab::{Host, Lab, Routing, ServerKind, ServerOptions, Signal, Topology};
 
 /// All packets.
@@ -20,7 +20,7 @@ const LITTLE: u32 = 10;
 
 /// Number of downloads at the same time, and MiB of each.
 fn scale() -> (usize, usize) {
-    if long() { (100, 96) } else { (12, 16) }
+    load((12, 16), (100, 96))
 }
 
 fn start(nodes: usize) -> Result<Cluster> {

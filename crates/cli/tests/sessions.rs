@@ -8,14 +8,13 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{Cluster, PATIENCE, Plan, Result, long, text, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, load, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{ServerKind, SessionServerKind};
 
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sessions/client.py");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(320);
-const CLIENTS: u64 = 200;
 /// Requests of many packets, and responses of many.
 const POOLS: &str = "/a?bytes=20000,/img/a?chunked=1&bytes=3000";
 
@@ -50,14 +49,16 @@ impl Mode {
     }
 }
 
-/// Of each client.
-fn requests() -> u64 {
-    if long() { 50 } else { 20 }
+/// Clients, and requests of each. One wrong answer to 400 is found with a probability of 95 % by the short load of one test,
+/// and one to 1,600 by that of all four.
+fn scale() -> (u64, u64) {
+    load((80, 15), (200, 50))
 }
 
 /// Runs the clients, and returns what they say.
 fn clients(cluster: &Cluster, more: &[&str]) -> Result<Value> {
-    let (count, requests) = (CLIENTS.to_string(), requests().to_string());
+    let (count, requests) = scale();
+    let (count, requests) = (count.to_string(), requests.to_string());
     let base = cluster.url4("");
     let words = [PYTHON, CLIENT, "--base", &base, "--pools", POOLS, "--header", "x-user"];
     let load = ["--clients", &count, "--requests", &requests, "--threads", "32", "--timeout", "60"];
@@ -70,7 +71,8 @@ fn clients(cluster: &Cluster, more: &[&str]) -> Result<Value> {
 
 /// Every client's counter was right at each of its requests, and all nodes were used.
 fn assert_all_right(said: &Value) {
-    assert_eq!((&said["errors"], &said["requests"]), (&Value::Array(vec![]), &(CLIENTS * requests()).into()));
+    let (clients, requests) = scale();
+    assert_eq!((&said["errors"], &said["requests"]), (&Value::Array(vec![]), &(clients * requests).into()));
     for pool in said["nodes"].as_object().expect("nodes by pool").values() {
         assert_eq!(pool.as_object().map(serde_json::Map::len), Some(3), "{said}");
     }
@@ -93,14 +95,15 @@ fn every_counter_is_right(mode: Mode, servers: [SessionServerKind; 3], loss_perm
     assert_all_right(&said);
     // One cookie for each client and pool, and no more.
     let cookies = [node_sum(&cluster, "cookie_rewritten")?, node_sum(&cluster, "cookie_inserted")?];
-    let sessions = 2 * CLIENTS;
+    let (clients, requests) = scale();
+    let sessions = 2 * clients;
     let expected = match mode {
         Mode::Rewrite => [sessions, 0],
         Mode::Insert => [0, sessions],
         Mode::Hash => [0, 0],
     };
     assert_eq!(cookies, expected, "rewritten and inserted");
-    assert!(dispatch(&cluster, "sessions_kept")? >= CLIENTS * (requests() - 2));
+    assert!(dispatch(&cluster, "sessions_kept")? >= clients * (requests - 2));
     assert_eq!(dispatch(&cluster, "cookies_ignored")?, 0);
     cluster.down()
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::packets::{Random, Raw, flow};
-use common::{Cluster, PATIENCE, Plan, Result, long, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, load, wait_until};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
@@ -161,7 +161,7 @@ fn memory(cluster: &Cluster, what: &str) -> Result<usize> {
 
 #[test]
 fn slow_heads_and_forged_syns() -> Result {
-    let attack = if long() { LONG } else { SHORT };
+    let attack = load(SHORT, LONG);
     let cluster = Cluster::start_with(Plan { limits: attack.limits, ..Plan::default() })?;
     for index in 0..ADDRESSES {
         let address = format!("{}/32", address(index));

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::common::{Cluster, Result, long};
+use crate::common::{Cluster, Result, load};
 use crate::victims::Scene;
 
 /// Longer than agents wait for an answer of another one.
@@ -30,10 +30,10 @@ fn a_long_outage_of_the_switch_ends_no_connection() -> Result {
     scene.down()
 }
 
-/// Clients that wait long before they send again are rare: `SWITCHBACK_LONG` meets them.
+/// Clients that wait long before they send again are rare: the long load meets them.
 fn restart_after(end: fn(&mut Cluster) -> Result) -> Result {
     let mut scene = Scene::start()?;
-    for _ in 0..if long() { 40 } else { 3 } {
+    for _ in 0..load(3, 40) {
         end(&mut scene.cluster)?;
         scene.cluster.start_switch()?;
         if let Err(error) = scene.go_on() {

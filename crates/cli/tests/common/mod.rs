@@ -37,14 +37,15 @@ pub const PATIENCE: Duration = within(Duration::from_secs(30));
 /// How often a state is looked at that nobody announces.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Whether tests may take their time.
-pub fn long() -> bool {
-    std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1")
+/// The size of a load: that of `make test`, or with `SWITCHBACK_LONG=1` that of `make test-long`.
+pub fn load<T>(short: T, long: T) -> T {
+    let is_long = std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1");
+    if is_long { long } else { short }
 }
 
 /// How long a load lasts.
 pub fn load_seconds() -> u64 {
-    if long() { 10 } else { 3 }
+    load(3, 10)
 }
 
 /// Tests that measure time, or fill the machine with packets, have it for themselves. Test programs run one

@@ -11,7 +11,7 @@ use switchback_http::{Form, Limits, Progress, parse_head, path};
 
 use super::cases::{bytes_of, made};
 use super::servers::{KINDS, Says, Server};
-use crate::common::Result;
+use crate::common::{Result, load};
 
 /// It comes behind each case, and is for another host and path than any.
 const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: marker\r\nConnection: close\r\n\r\n";
@@ -216,7 +216,7 @@ fn mixed(seed: u64, index: u64) -> u64 {
 #[test]
 fn servers_see_the_requests_that_the_parser_sees() -> Result {
     let seed: u64 = std::env::var("SWITCHBACK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let is_long = std::env::var_os("SWITCHBACK_LONG").is_some();
+    let is_long = load(false, true);
     let listed = super::cases()?.into_iter().map(|case| case.bytes());
     let all: Vec<Vec<u8>> = listed.chain(made()).collect();
     assert!(all.len() > 2000, "{} cases", all.len());

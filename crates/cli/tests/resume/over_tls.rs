@@ -118,10 +118,8 @@ fn downloads_over_tls_go_on_when_their_agent_is_started_again() -> Result {
 #[test]
 fn downloads_over_tls_go_on_when_their_agent_is_told_to_end() -> Result {
     let cluster = start_over_tls(plan(ServerKind::Nginx, 3))?;
-    let downloads = Downloads {
-        rate: if long() { "3M" } else { "512K" },
-        ..Downloads::over_tls(&cluster.lab, scale(), &[])?
-    };
+    let downloads =
+        Downloads { rate: load("512K", "3M"), ..Downloads::over_tls(&cluster.lab, scale(), &[])? };
     outlive_first(&downloads, || {
         cluster.agent(0).signal(Signal::SIGTERM)?;
         Ok(cluster.agent(0).wait_timeout(PATIENCE)?.map(drop).ok_or("it does not end")?)

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::chromium::dump_dom_with;
 use crate::common::document::block;
 use crate::common::http::{Document, add_long_document, fetch};
-use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, long, text};
+use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, load, text};
 use crate::{
     NAME, PYTHON, TIMEOUT, authority, change_config, curl, openssl, plan, program, start, to_service, url,
 };
@@ -145,7 +145,7 @@ fn a_page_in_chromium() -> Result {
 }
 
 fn mebibytes() -> usize {
-    if long() { 100 } else { 8 }
+    load(8, 100)
 }
 
 #[test]

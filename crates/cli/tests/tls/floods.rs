@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::common::{PATIENCE, Result, long, wait_until};
+use crate::common::{PATIENCE, Result, load, wait_until};
 use crate::memory::resident;
 use crate::{PYTHON, authority, curl, program, start, tls_status, url};
 
@@ -23,7 +23,7 @@ const FLOODS: [(&str, Option<bool>); 10] = [
 
 #[test]
 fn floods_of_frames_end_or_cost_nothing() -> Result {
-    let count = if long() { 1_000_000 } else { 20_000 };
+    let count = load(20_000, 1_000_000);
     let cluster = start(1, "")?;
     let fetch = || curl(&cluster, &["--http2", "-o", "/dev/null", "-w", "%{response_code}", &url("/1m")]);
     assert_eq!(fetch()?, "200");

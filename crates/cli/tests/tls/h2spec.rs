@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Result, long, text};
+use crate::common::{Result, load, text};
 use crate::{TIMEOUT, start};
 
 /// `make test` builds it.
@@ -15,7 +15,7 @@ fn h2spec_finds_nothing() -> Result {
         .map_err(|error| format!("{PROGRAM}: {error}: make target/tools/h2spec"))?;
     let cluster = start(1, "")?;
     let vip = cluster.lab.vip4().to_string();
-    for round in 1..=if long() { 10 } else { 1 } {
+    for round in 1..=load(1, 10) {
         let words = [text(&program), "-h", &vip, "-p", "443", "-P", "/1m", "-t", "-k", "-o", "5"];
         let said = cluster.client().run_within(TIMEOUT, words)?;
         assert!(said.stdout.contains(" passed, 0 skipped, 0 failed"), "{round}: {}", said.stdout);

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Cluster, PATIENCE, Result, long, wait_until};
+use crate::common::{Cluster, PATIENCE, Result, load, wait_until};
 use crate::{PYTHON, authority, curl, program, start, tls_status, url};
 
 /// Memory of the first node's agent, in mebibytes (proc_pid_status(5), VmRSS).
@@ -19,7 +19,7 @@ pub fn resident(cluster: &Cluster) -> Result<u64> {
 #[test]
 fn clients_that_do_not_read_cost_little_memory() -> Result {
     // The first has as many streams as one connection may have.
-    let (clients, most, left) = if long() { (1000, 1000, 200) } else { (100, 300, 60) };
+    let (clients, most, left) = load((100, 300, 60), (1000, 1000, 200));
     let cluster = start(1, "")?;
     curl(&cluster, &["--http2", "-o", "/dev/null", &url("/1m")])?;
     let before = resident(&cluster)?;

@@ -11,7 +11,7 @@ use switchback_lab::Signal;
 use crate::clients::go_client;
 use crate::common::browser::Browser;
 use crate::common::http::add_long_document;
-use crate::common::{Cluster, PATIENCE, Plan, Result, long, said_by, text, traces, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, load, said_by, text, traces, wait_until};
 use crate::{Connection, NAME, PYTHON, TIMEOUT, authority, curl, program, tls_status, url};
 
 /// Why connections move.
@@ -39,8 +39,10 @@ const MODELS: [Model; 4] = [
     },
 ];
 
-/// Mebibytes of what is long.
-const LONG: usize = 100;
+/// Mebibytes of what is long: more than all buffers on the way hold.
+fn long_mebibytes() -> usize {
+    load(24, 100)
+}
 const LONG_DOCUMENT: &str = "/img/long";
 const SHORT_DOCUMENT: &str = "/img/1m";
 
@@ -123,13 +125,13 @@ fn plan(model: &Model) -> Plan {
     }
 }
 
-/// Every client, every direction and every model has a transfer of a hundred mebibytes.
+/// Every client, every direction and every model has a long transfer.
 #[test]
 fn connections_move_at_every_request() -> Result {
     const PAGE: &[u8] = b"<!DOCTYPE html><title>page</title><link rel=icon href=data:,>";
     let clients = clients()?;
     let cluster = Cluster::start_with(plan(&MODELS[0]))?;
-    add_long_document(&cluster.lab, LONG_DOCUMENT, LONG)?;
+    add_long_document(&cluster.lab, LONG_DOCUMENT, long_mebibytes())?;
     cluster.lab.add_document("page.html", PAGE)?;
     let mut sealed_before = 0;
     for (row, model) in MODELS.iter().enumerate() {
@@ -143,7 +145,7 @@ fn connections_move_at_every_request() -> Result {
                 wait_for_the_second_node(idle)?;
             }
             let has_turn = (row + column) % MODELS.len() == 0;
-            let is_long = |direction| long() || has_turn && column % 2 == direction;
+            let is_long = |direction| load(false, true) || has_turn && column % 2 == direction;
             let transfers = transfers(column, is_long(0), is_long(1));
             let moved = moves(&cluster, model, client, &transfers);
             moved.map_err(|error| format!("{name}, {}: {error}", model.lines))?;
@@ -327,7 +329,7 @@ impl Drop for Hog {
 /// Every request takes its connection along, while other processes keep all cores busy.
 #[test]
 fn no_move_of_many_on_one_connection_is_lost() -> Result {
-    let count: u64 = if long() { 100_000 } else { 300 };
+    let count: u64 = load(300, 100_000);
     let cluster = Cluster::start_with(plan(&MODELS[0]))?;
     let _hogs = [Hog::start()?, Hog::start()?];
     let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Result, long};
+use crate::common::{Result, load};
 use crate::{PYTHON, TIMEOUT, authority, program, start};
 
 /// How many of the clients go on with their session, and how many get to the same node, as shares of one.
@@ -14,7 +14,7 @@ struct Shares {
 
 /// With each version of TLS.
 fn shares(lines: &str) -> Result<[Shares; 2]> {
-    let (nodes, clients) = if long() { (8, 1000) } else { (4, 200) };
+    let (nodes, clients) = load((4, 200), (8, 1000));
     let cluster = start(nodes, lines)?;
     let mut all = Vec::new();
     for version in ["1.2", "1.3"] {
