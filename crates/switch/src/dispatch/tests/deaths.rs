@@ -534,7 +534,7 @@ fn run(seed: u64, switches: u8) -> (bool, u64) {
 #[test]
 fn every_byte_comes_whichever_nodes_die() {
     for switches in 1..=2 {
-        let seeds = seeds(200);
+        let seeds = seeds(100);
         let (mut lost, mut resumed) = (0, 0);
         for seed in seeds.clone() {
             let (is_whole, times) = run(seed, switches);
