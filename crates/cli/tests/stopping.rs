@@ -19,6 +19,7 @@ const MEBIBYTES: usize = 100;
 /// nginx on so many nodes, all of one pool.
 fn start(nodes: usize) -> Result<Cluster> {
     Cluster::start_with(Plan {
+        alone: true,
         servers: vec![ServerKind::Nginx; nodes],
         pools: vec![("web", (0..nodes).collect())],
         ..Plan::default()

@@ -21,7 +21,9 @@ use switchback_lab::{
 
 use super::document::block;
 use super::responses::Responses;
-use super::{PATIENCE, PROGRAM, Result, alone, counter, status, stop, traces, wait_until};
+use super::{
+    Machine, PATIENCE, PROGRAM, Result, alone, beside_others, counter, status, stop, traces, wait_until,
+};
 
 /// The name in the certificate of services with TLS.
 pub const TLS_NAME: &str = "shop.example.com";
@@ -29,6 +31,8 @@ pub const TLS_NAME: &str = "shop.example.com";
 /// What cluster to make.
 #[derive(Clone)]
 pub struct Plan {
+    /// Whether no other test may run meanwhile: see [`alone`].
+    pub alone: bool,
     pub topology: Topology,
     /// Hosts of clients.
     pub clients_len: usize,
@@ -85,6 +89,7 @@ impl Default for Plan {
     /// nginx on two nodes, each of them a pool.
     fn default() -> Self {
         Plan {
+            alone: false,
             topology: Topology::Flat,
             clients_len: 1,
             servers: vec![ServerKind::Nginx; 2],
@@ -220,7 +225,7 @@ pub struct Cluster {
     agents: Vec<Option<Process>>,
     /// None where there is a slow one.
     servers: Mutex<Vec<Option<Server>>>,
-    _alone: MutexGuard<'static, ()>,
+    _machine: Machine,
 }
 
 /// A test that fails with an error leaves a cluster that runs.
@@ -245,19 +250,21 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the agents of the pools' nodes, and the switch.
+    /// Starts the agents of the pools' nodes, and the switch when they are ready.
     pub fn start_daemons(&mut self) -> Result {
-        for node in 0..self.plan.servers.len() {
-            if self.plan.pools.iter().any(|(_, nodes)| nodes.contains(&node)) {
-                self.start_node(node)?;
-            }
+        let used = |node: &usize| self.plan.pools.iter().any(|(_, nodes)| nodes.contains(node));
+        let nodes = (0..self.plan.servers.len()).filter(used);
+        let agents = nodes.map(|node| Ok((node, self.spawn_node(node)?))).collect::<Result<Vec<_>>>()?;
+        for (node, agent) in agents {
+            agent.wait_for_log("ready", PATIENCE)?;
+            self.agents[node] = Some(agent);
         }
         self.start_switch()
     }
 
     /// The lab, its servers and the configuration, but none of our processes.
     pub fn prepare(plan: Plan) -> Result<Cluster> {
-        let alone = alone();
+        let machine = if plan.alone { alone() } else { beside_others() };
         let mut lab =
             Lab::builder().topology(plan.topology).clients(plan.clients_len).nodes(plan.servers.len());
         if plan.generic_xdp {
@@ -275,7 +282,7 @@ impl Cluster {
         let config = lab.write_config_text(&plan.config(&lab))?;
         let agents = plan.servers.iter().map(|_| None).collect();
         let program = Mutex::new(PROGRAM.into());
-        Ok(Cluster { program, lab, plan, config, switch: None, agents, servers, _alone: alone })
+        Ok(Cluster { program, lab, plan, config, switch: None, agents, servers, _machine: machine })
     }
 
     /// Writes a changed configuration; nobody reads it until told.
