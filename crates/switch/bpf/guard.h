@@ -60,6 +60,14 @@ struct list {
 struct list clients_1 SEC(".maps");
 struct list clients_2 SEC(".maps");
 
+/* Bitmaps of marked cells, one for each trie. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 2 << (SB_MARKS_BITS - 6));
+        __type(key, __u32);
+        __type(value, __u64);
+} marks SEC(".maps");
+
 /* The service's guard; NULL if it has none. */
 static __always_inline struct sb_guard *guard_of(const struct sb_vip *vip)
 {
@@ -68,14 +76,30 @@ static __always_inline struct sb_guard *guard_of(const struct sb_vip *vip)
         return vip->guard ? bpf_map_lookup_elem(&guards, &index) : NULL;
 }
 
-static __noinline int is_admitted(const struct sb_flow *flow, const struct sb_guard *guard)
+/* Whether the client's cell may be marked. */
+static __always_inline int is_marked(const __u32 client[4], int v4, const struct sb_guard *guard)
+{
+        __u64 cell = (__u64)guard->listed << SB_CELL_LISTED, *word;
+        __u32 bit, index;
+
+        if (v4)
+                cell |= SB_CELL_IS_V4 | bpf_ntohl(client[3]) >> (32 - SB_CELL_V4);
+        else
+                cell |= (__u64)bpf_ntohl(client[0]) << (SB_CELL_V6 - 32) |
+                        bpf_ntohl(client[1]) >> (64 - SB_CELL_V6);
+        bit = (cell * SB_CELL_FACTOR) >> (64 - SB_MARKS_BITS);
+        index = (__u32)(guard->list - 1) << (SB_MARKS_BITS - 6) | bit >> 6;
+        word = bpf_map_lookup_elem(&marks, &index);
+        return !word || *word >> (bit & 63) & 1;
+}
+
+/* Whether the client is let in, by the trie. */
+static __noinline int is_admitted_by_trie(const struct sb_flow *flow, const struct sb_guard *guard)
 {
         struct sb_client_network key = {.prefix_len = 8 * (sizeof(key.service) + sizeof(key.address)),
                                         .service = guard->listed};
         __u32 *admitted;
 
-        if (!guard->list)
-                return 1;
         sb_copy_v6(key.address, flow->client);
         if (guard->list == 1)
                 admitted = bpf_map_lookup_elem(&clients_1, &key);
@@ -84,11 +108,25 @@ static __noinline int is_admitted(const struct sb_flow *flow, const struct sb_gu
         return !admitted || *admitted;
 }
 
-/* Time until the bucket has a token, in ns. */
-static __always_inline __u64 wait_for_token(const struct sb_bucket *bucket, const struct sb_rate *rate,
-                                            __u64 now)
+/*
+ * Whether the client is let in. A trie of many networks takes some twenty steps, each to memory that is in no cache, so
+ * a bitmap comes first.
+ */
+static __always_inline int is_admitted(const struct sb_flow *flow, const struct sb_guard *guard)
 {
-        volatile __u64 *full = bpf_map_lookup_elem(&buckets, bucket);
+        int v4 = sb_is_v4(flow->client);
+        __u16 others = v4 ? guard->others_v4 : guard->others_v6;
+
+        if (!guard->list)
+                return 1;
+        if (others != SB_OTHERS_UNKNOWN && !is_marked((const __u32 *)flow->client, v4, guard))
+                return others == SB_OTHERS_ADMITTED;
+        return is_admitted_by_trie(flow, guard);
+}
+
+/* Time until a bucket has a token, in ns. `full` is NULL for a bucket that has not begun. */
+static __always_inline __u64 wait_for_token(const volatile __u64 *full, const struct sb_rate *rate, __u64 now)
+{
         __u64 at = full ? *full : 0, soonest = now + rate->tolerance;
 
         return at > soonest ? at - soonest : 0;
@@ -105,16 +143,13 @@ static __always_inline void *find_or_begin(void *map, const struct sb_bucket *ke
 }
 
 /*
- * Takes a token, which the bucket may have later only. Of an entry that another bucket gets meanwhile that one is
- * charged.
+ * Takes a token, which the bucket may have later only. Of an entry that another bucket has got since it was found that
+ * one is charged.
  */
-static __always_inline void take_token(const struct sb_bucket *bucket, const struct sb_rate *rate, __u64 now)
+static __always_inline void take_token(__u64 *full, const struct sb_rate *rate, __u64 now)
 {
-        __u64 before, after = now + rate->interval;
-        __u64 *full = find_or_begin(&buckets, bucket, &after);
+        __u64 before, after;
 
-        if (!full)
-                return;
 #pragma unroll
         for (int i = 0; i < TOKEN_LOOKS; i++) {
                 before = *(volatile __u64 *)full;
@@ -124,32 +159,41 @@ static __always_inline void take_token(const struct sb_bucket *bucket, const str
         }
 }
 
-/* The part of a word that is in a prefix of which `bits` are left. */
-static __always_inline __u32 masked(__u32 word, __s32 bits)
+/* Takes a token of a bucket that has to be looked for. */
+static __always_inline void take_token_of(const struct sb_bucket *bucket, const struct sb_rate *rate,
+                                          __u64 now)
 {
-        if (bits >= 32)
-                return word;
-        return bits <= 0 ? 0 : word & bpf_htonl(~0u << (32 - bits));
+        __u64 after = now + rate->interval;
+        __u64 *full = find_or_begin(&buckets, bucket, &after);
+
+        if (full)
+                take_token(full, rate, now);
 }
 
 static __always_inline void fill_bucket(struct sb_bucket *bucket, const struct sb_flow *flow,
                                         const struct sb_guard *guard, __u32 of, __u32 whose)
 {
         const __u32 *client = (const __u32 *)flow->client;
+        const __u32 *mask = (const __u32 *)guard->masks[sb_is_v4(flow->client)];
         __u32 *network = (__u32 *)bucket->network;
-        __s32 bits = sb_is_v4(flow->client) ? guard->prefix_v4 : guard->prefix_v6;
 
         bucket->service = guard->service;
         bucket->of = of;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-                network[i] = whose == SB_EACH_CLIENT ? masked(client[i], bits - 32 * i) : 0;
+                network[i] = whose == SB_EACH_CLIENT ? client[i] & mask[i] : 0;
 }
 
+/* The buckets of a client and of all clients, which have tokens. Each is looked for once. */
+struct found_buckets {
+        __u64 *full[2]; /* NULL: there is no limit, or the bucket has not begun */
+        __u64 now;      /* CLOCK_MONOTONIC, in ns */
+};
+
 /* Whether client and service have a token for something of this kind, SB_OF_*. */
-static __noinline int have_tokens(const struct sb_flow *flow, const struct sb_guard *guard, __u32 of)
+static __noinline int have_tokens(const struct sb_flow *flow, const struct sb_guard *guard, __u32 of,
+                                  struct found_buckets *found)
 {
-        __u64 now = bpf_ktime_get_ns();
         struct sb_bucket bucket;
 
         if (of > SB_OF_REQUESTS)
@@ -157,19 +201,24 @@ static __noinline int have_tokens(const struct sb_flow *flow, const struct sb_gu
 #pragma unroll
         for (int whose = SB_EACH_CLIENT; whose <= SB_ALL_CLIENTS; whose++) {
                 const struct sb_rate *rate = &guard->rates[of][whose];
+                __u64 *full;
 
+                found->full[whose] = NULL;
                 if (!rate->interval)
                         continue;
                 fill_bucket(&bucket, flow, guard, of, whose);
-                if (wait_for_token(&bucket, rate, now))
+                full = bpf_map_lookup_elem(&buckets, &bucket);
+                if (wait_for_token(full, rate, found->now))
                         return 0;
+                found->full[whose] = full;
         }
         return 1;
 }
 
-static __noinline int take_tokens_of(const struct sb_flow *flow, const struct sb_guard *guard, __u32 of)
+/* Takes the tokens that have_tokens() has found. */
+static __noinline int take_tokens_of(const struct sb_flow *flow, const struct sb_guard *guard, __u32 of,
+                                     const struct found_buckets *found)
 {
-        __u64 now = bpf_ktime_get_ns();
         struct sb_bucket bucket;
 
         if (of > SB_OF_REQUESTS)
@@ -180,8 +229,12 @@ static __noinline int take_tokens_of(const struct sb_flow *flow, const struct sb
 
                 if (!rate->interval)
                         continue;
+                if (found->full[whose]) {
+                        take_token(found->full[whose], rate, found->now);
+                        continue;
+                }
                 fill_bucket(&bucket, flow, guard, of, whose);
-                take_token(&bucket, rate, now);
+                take_token_of(&bucket, rate, found->now);
         }
         return 0;
 }
@@ -265,21 +318,33 @@ static __always_inline void end_entry(void *map, const struct sb_flow *flow)
 #define WELCOME 102
 
 /* Counts and drops what begins a connection that is not welcome. */
-static __always_inline int welcome(const struct sb_flow *flow, const struct sb_guard *guard)
+static __always_inline int welcome(const struct sb_flow *flow, const struct sb_guard *guard,
+                                   struct found_buckets *found)
 {
         if (!is_admitted(flow, guard))
                 return drop(SB_SWITCH_DROP_CLIENT);
         if (!have_room(flow, guard))
                 return drop(SB_SWITCH_DROP_CONCURRENT);
-        return have_tokens(flow, guard, SB_OF_CONNECTIONS) ? WELCOME : drop(SB_SWITCH_DROP_RATE);
+        return have_tokens(flow, guard, SB_OF_CONNECTIONS, found) ? WELCOME : drop(SB_SWITCH_DROP_RATE);
 }
 
-/* Takes the tokens of a request that the program itself forwards; 0 if the L7 thread has to see it. */
-static __always_inline int take_request(const struct sb_flow *flow, const struct sb_guard *guard)
+/*
+ * Takes the tokens of a request that the program itself forwards; 0 if the L7 thread has to see it. Not inlined, because
+ * of the stack.
+ */
+static __noinline int take_request(const struct sb_flow *flow, const struct sb_guard *guard)
 {
-        if (!is_admitted(flow, guard) || !have_tokens(flow, guard, SB_OF_REQUESTS))
+        const struct sb_rate *rates = guard->rates[SB_OF_REQUESTS];
+        struct found_buckets found;
+
+        if (!is_admitted(flow, guard))
                 return 0;
-        take_tokens_of(flow, guard, SB_OF_REQUESTS);
+        if (!rates[SB_EACH_CLIENT].interval && !rates[SB_ALL_CLIENTS].interval)
+                return 1;
+        found.now = bpf_ktime_get_ns();
+        if (!have_tokens(flow, guard, SB_OF_REQUESTS, &found))
+                return 0;
+        take_tokens_of(flow, guard, SB_OF_REQUESTS, &found);
         return 1;
 }
 
@@ -297,7 +362,8 @@ int take_tokens(const struct change_context *ctx)
         taking = &takings[thread];
         for (__u32 i = 0; i < SB_WISHES && i < taking->count; i++) {
                 const struct sb_wish *wish = &taking->wishes[i];
-                __u64 longer = wait_for_token(&wish->bucket, &wish->rate, now);
+                const __u64 *full = bpf_map_lookup_elem(&buckets, &wish->bucket);
+                __u64 longer = wait_for_token(full, &wish->rate, now);
 
                 is_late |= longer > wish->patience;
                 if (longer > wait)
@@ -308,7 +374,7 @@ int take_tokens(const struct change_context *ctx)
         if (is_late)
                 return 0;
         for (__u32 i = 0; i < SB_WISHES && i < taking->count; i++)
-                take_token(&taking->wishes[i].bucket, &taking->wishes[i].rate, now);
+                take_token_of(&taking->wishes[i].bucket, &taking->wishes[i].rate, now);
         return 0;
 }
 

@@ -181,12 +181,8 @@ static __always_inline struct handshake *handshake_of(__u32 isn)
         return bpf_map_lookup_elem(&handshakes, &index);
 }
 
-static __always_inline __u32 now_us(void)
-{
-        return bpf_ktime_get_ns() / 1000;
-}
-
-static __noinline int begin_handshake(__u32 isn)
+/* `now` is by CLOCK_MONOTONIC, in ns. */
+static __noinline int begin_handshake(__u32 isn, __u64 now)
 {
         struct handshake *handshake = handshake_of(isn);
 
@@ -196,7 +192,7 @@ static __noinline int begin_handshake(__u32 isn)
         if (handshake->isn != isn)
                 handshake->begun = 0;
         handshake->isn = isn;
-        handshake->sent_us = now_us();
+        handshake->sent_us = now / 1000;
         handshake->took_us = 0;
         return 0;
 }
@@ -212,7 +208,7 @@ static __noinline __u8 end_handshake(__u32 isn)
         if (!handshake || handshake->isn != isn)
                 return 0;
         if (!handshake->took_us)
-                handshake->took_us = (now_us() - handshake->sent_us) | 1;
+                handshake->took_us = ((__u32)(bpf_ktime_get_ns() / 1000) - handshake->sent_us) | 1;
         return sb_round_trip_bits(handshake->took_us);
 }
 
@@ -232,12 +228,13 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
                              const struct sb_switch_settings *s)
 {
         int ecn = (p->flags & (SB_TCP_ECE | SB_TCP_CWR)) == (SB_TCP_ECE | SB_TCP_CWR);
+        struct found_buckets found = {.now = bpf_ktime_get_ns()};
         const struct sb_guard *guard = guard_of(vip);
         struct sb_tcp_options syn;
         struct syn_cookie cookie;
 
         if (guard) {
-                int verdict = welcome(&p->flow, guard);
+                int verdict = welcome(&p->flow, guard, &found);
 
                 if (verdict != WELCOME)
                         return verdict;
@@ -251,7 +248,7 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         if (syn.mss < 536)
                 syn.mss = 536;
         cookie = cookie_make(s, &p->flow, p->seq, &syn, &ecn);
-        begin_handshake(cookie.isn);
+        begin_handshake(cookie.isn, found.now);
         if (syn.seen & SB_SYN_TSTAMP)
                 return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_LONG);
         switch (syn.seen & (SB_SYN_SACK | SB_SYN_WSCALE)) {

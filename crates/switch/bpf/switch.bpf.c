@@ -139,6 +139,7 @@ enum placing {
 static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p, struct sb_flow_entry *entry,
                                            const struct sb_vip *vip, const struct sb_switch_settings *s)
 {
+        struct found_buckets found = {.now = bpf_ktime_get_ns()};
         const struct sb_guard *guard = guard_of(vip);
         struct sb_choices *queue;
         int plain, node;
@@ -150,9 +151,9 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
         if (plain < 0)
                 return PLACED_NOT;
         queue = choices_of(vip, plain & PLAIN_POOL);
-        if (!queue || (guard && !have_tokens(&p->flow, guard, SB_OF_REQUESTS)))
+        if (!queue || (guard && !have_tokens(&p->flow, guard, SB_OF_REQUESTS, &found)))
                 return PLACED_NOT;
-        node = take_choice(queue, &left);
+        node = take_choice(queue, found.now, &left);
         if (node < 0)
                 return PLACED_NOT;
         if (left == queue->low)
@@ -170,7 +171,7 @@ static __noinline enum placing place_first(struct xdp_md *ctx, struct packet *p,
                 return PLACED_TWICE;
         }
         if (guard) {
-                take_tokens_of(&p->flow, guard, SB_OF_REQUESTS);
+                take_tokens_of(&p->flow, guard, SB_OF_REQUESTS, &found);
                 count_connection(&p->flow, guard, 1);
         }
         p->handoff_op = SB_OP_ADOPT;
@@ -229,10 +230,12 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                 if (is_damaged(ctx, p))
                         return drop(SB_SWITCH_DROP_CHECKSUM);
                 if (guard) {
-                        verdict = welcome(&p->flow, guard);
+                        struct found_buckets found = {.now = bpf_ktime_get_ns()};
+
+                        verdict = welcome(&p->flow, guard, &found);
                         if (verdict != WELCOME)
                                 return verdict;
-                        take_tokens_of(&p->flow, guard, SB_OF_CONNECTIONS);
+                        take_tokens_of(&p->flow, guard, SB_OF_CONNECTIONS, &found);
                 }
                 entry->origin = p->seq;
                 entry->next = p->seq;

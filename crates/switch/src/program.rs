@@ -339,7 +339,7 @@ impl Program {
     /// The guards, which the first L7 thread writes.
     pub fn guards(&self) -> Guards<'_> {
         let maps = &self.skel.maps;
-        Guards { guards: &maps.guards, tries: [&maps.clients_1, &maps.clients_2] }
+        Guards { guards: &maps.guards, tries: [&maps.clients_1, &maps.clients_2], marks: &maps.marks }
     }
 
     /// Until this time by CLOCK_MONOTONIC, in nanoseconds, reports wake no L7 thread.

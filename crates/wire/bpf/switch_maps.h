@@ -65,16 +65,34 @@ struct sb_bucket {
 #define SB_GUARDS 512
 #define SB_LISTED (1 << 21) /* networks of all services, at most */
 
+/*
+ * A cell is the block of addresses that begin with the same bits. It is marked in the trie's bitmap if the list treats
+ * some of its clients otherwise than those that no network of it names, which SB_OTHERS_* says. Cells share bits.
+ */
+#define SB_CELL_V4    24 /* bits of an IPv4 address */
+#define SB_CELL_V6    40 /* bits of an IPv6 address */
+#define SB_MARKS_BITS 22 /* a bitmap has 2 to this power of bits */
+
+#define SB_OTHERS_UNKNOWN  0 /* no cell is marked: the trie has the answer for each client */
+#define SB_OTHERS_ADMITTED 1
+#define SB_OTHERS_REFUSED  2
+
 struct sb_guard {
         struct sb_rate rates[2][2]; /* by SB_OF_*, and by SB_EACH_CLIENT or SB_ALL_CLIENTS */
+        __u8 masks[2][16];          /* bits of IPv6 and of IPv4-mapped addresses that tell clients apart */
         __u32 service;              /* of its buckets */
         __u16 list;          /* number of the trie with its clients, counted from 1; 0: all are let in */
         __u16 listed;        /* its number in the trie */
-        __u16 prefix_v4;     /* bits of an IPv4-mapped address that tell clients apart */
-        __u16 prefix_v6;     /* bits of an IPv6 address that do */
         __u32 concurrent[2]; /* connections at a time, by SB_EACH_CLIENT or SB_ALL_CLIENTS; 0: no limit */
+        __u16 others_v4;     /* SB_OTHERS_*: IPv4 clients in cells that are not marked */
+        __u16 others_v6;     /* the same for IPv6 */
         __u32 reserved;
 };
+
+/* Of a cell's bits, these, and SB_CELL_FACTOR the highest SB_MARKS_BITS of the product are its place in the bitmap. */
+#define SB_CELL_IS_V4  (1ULL << SB_CELL_V6)
+#define SB_CELL_LISTED (SB_CELL_V6 + 1) /* shift of the list's number in the trie */
+#define SB_CELL_FACTOR 0x5851f42d4c957f2d
 
 /* Key of a trie: the service's number and a network. */
 struct sb_client_network {

@@ -58,6 +58,15 @@ pub const SB_EACH_CLIENT: u32 = 0;
 pub const SB_ALL_CLIENTS: u32 = 1;
 pub const SB_GUARDS: u32 = 512;
 pub const SB_LISTED: u32 = 2097152;
+pub const SB_CELL_V4: u32 = 24;
+pub const SB_CELL_V6: u32 = 40;
+pub const SB_MARKS_BITS: u32 = 22;
+pub const SB_OTHERS_UNKNOWN: u32 = 0;
+pub const SB_OTHERS_ADMITTED: u32 = 1;
+pub const SB_OTHERS_REFUSED: u32 = 2;
+pub const SB_CELL_IS_V4: u64 = 1099511627776;
+pub const SB_CELL_LISTED: u32 = 41;
+pub const SB_CELL_FACTOR: u64 = 6364136223846793005;
 pub const SB_WISHES: u32 = 4;
 pub const SB_STEP_MAX: u32 = 536870912;
 pub const SB_STEP_NEAR: u32 = 268435456;
@@ -529,12 +538,13 @@ pub struct sb_bucket {
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_guard {
     pub rates: [[sb_rate; 2usize]; 2usize],
+    pub masks: [[__u8; 16usize]; 2usize],
     pub service: __u32,
     pub list: __u16,
     pub listed: __u16,
-    pub prefix_v4: __u16,
-    pub prefix_v6: __u16,
     pub concurrent: [__u32; 2usize],
+    pub others_v4: __u16,
+    pub others_v6: __u16,
     pub reserved: __u32,
 }
 #[repr(C)]

@@ -15,6 +15,7 @@ mod headroom;
 mod icmp;
 mod invariants;
 mod malformed;
+mod many_clients;
 mod many_flows;
 mod neighbour;
 mod new_connections;

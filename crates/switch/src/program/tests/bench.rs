@@ -181,7 +181,7 @@ pub struct Bench {
 }
 
 /// The cluster with these lines in the service.
-fn cluster(lines: &str) -> Cluster {
+pub fn cluster(lines: &str) -> Cluster {
     let config = CONFIG.replacen("[[service.route]]", &format!("{lines}\n[[service.route]]"), 1);
     let keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
     switchback_config::parse(&config, Path::new("cluster.toml"), |_| Ok(keys.to_vec())).unwrap()

@@ -1,9 +1,10 @@
 //! Clients that a service does not let in, and those that come too often.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use SwitchCounter::*;
+use switchback_config::Network;
 use switchback_rates::{Bucket, OF_REQUESTS, Taken, Wish};
 use switchback_wire::packet::flags;
 use switchback_wire::*;
@@ -12,11 +13,10 @@ use super::bench::*;
 use super::forward::{ACK, MARK, PLAIN, entry};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST, last};
-use super::many_flows::numbered;
 use crate::dispatch::Change;
 
 /// An entry of a flow with a node, and the packet of its next request.
-fn requests(flow: &sb_flow) -> (sb_flow_entry, Tcp) {
+pub fn requests(flow: &sb_flow) -> (sb_flow_entry, Tcp) {
     (entry(V4), Tcp::data(flow, MARK, ACK, PLAIN.as_bytes()))
 }
 
@@ -70,6 +70,51 @@ fn the_longest_network_decides_who_is_let_in() {
         assert_eq!(connect(&bench, &flow), moved, "SYN of {client}");
         let moved = if is_admitted { [(Request, 1)] } else { [(DropClient, 1)] };
         assert_eq!(ask(&bench, &flow, cookie), moved, "first data of {client}");
+    }
+}
+
+/// The first and the last address of a network, and those before and after it.
+fn at_the_edges_of(network: &Network) -> [IpAddr; 4] {
+    match network.address {
+        IpAddr::V4(address) => {
+            let (first, bits) = (address.to_bits(), 32 - u32::from(network.prefix_len));
+            let last = first | u32::MAX.checked_shr(32 - bits).unwrap_or(0);
+            [first, last, first.wrapping_sub(1), last.wrapping_add(1)]
+                .map(|bits| Ipv4Addr::from_bits(bits).into())
+        }
+        IpAddr::V6(address) => {
+            let (first, bits) = (address.to_bits(), 128 - u32::from(network.prefix_len));
+            let last = first | u128::MAX.checked_shr(128 - bits).unwrap_or(0);
+            [first, last, first.wrapping_sub(1), last.wrapping_add(1)]
+                .map(|bits| Ipv6Addr::from_bits(bits).into())
+        }
+    }
+}
+
+/// Of networks longer than a cell, shorter ones, one inside the other, and of so many cells that none is marked.
+#[test]
+fn the_program_lets_in_whom_the_configuration_says() {
+    let bench = Bench::new();
+    let lists = [
+        r#"deny = ["198.51.100.64/26", "203.0.112.0/20", "10.0.0.0/9", "2001:db8:5::/48", "2001:db8:4000::/34"]"#,
+        r#"allow = ["198.51.0.0/16", "203.0.113.9", "2001:db8::/33", "2001:db8:9000::/36"], deny = ["198.51.100.0/25", "2001:db8:7::/64"]"#,
+        r#"deny = ["203.0.113.0/24", "128.0.0.0/2"]"#,
+        r#"allow = ["64.0.0.0/2", "2001:db8::/32", "4000::/3"], deny = ["100.64.0.0/10", "2001:db8:0:1::/64"]"#,
+    ];
+    for (bank, list) in [1, 0].into_iter().cycle().zip(lists) {
+        bench.configure_guarded(bank, &format!("clients = {{ {list} }}"));
+        let admitted = cluster(&format!("clients = {{ {list} }}")).services[0].admitted.clone();
+        let networks = admitted.networks.iter().map(|(network, _)| network);
+        let mut answers = [0, 0];
+        for client in networks.flat_map(at_the_edges_of) {
+            let template = flows().into_iter().find(|flow| flow.client().is_ipv4() == client.is_ipv4());
+            let flow = sb_flow { client: address_bytes(client), ..template.unwrap() };
+            let is_admitted = admitted.admits(client);
+            let moved = if is_admitted { SynAnswered } else { DropClient };
+            assert_eq!(connect(&bench, &flow), [(moved, 1)], "{client} with {list}");
+            answers[usize::from(is_admitted)] += 1;
+        }
+        assert!(answers.iter().all(|count| *count > 3), "{answers:?} with {list}");
     }
 }
 
@@ -274,7 +319,7 @@ fn lists_of_a_hundred_thousand_networks_are_replaced_at_once() {
     let flow = flows()[0];
     let networks = |first: u32| {
         let all: Vec<_> = (0..100_000u32)
-            .map(|n| format!("\"{}/28\"", std::net::Ipv4Addr::from_bits((first << 24) + (n << 4))))
+            .map(|n| format!("\"{}/28\"", Ipv4Addr::from_bits((first << 24) + (n << 4))))
             .collect();
         format!("clients = {{ deny = [{}, \"{}\"] }}", all.join(", "), flow.client().ip())
     };
@@ -285,55 +330,4 @@ fn lists_of_a_hundred_thousand_networks_are_replaced_at_once() {
     }
     bench.configure_guarded(0, "");
     assert_eq!(connect(&bench, &flow), [(SynAnswered, 1)]);
-}
-
-/// Repetitions of a measurement, whose median counts.
-const REPETITIONS: usize = 5;
-/// Packets of a repetition, each of another connection.
-const PACKETS: u32 = 20_000;
-
-/// Median of the means of each repetition.
-fn median(mut means: Vec<Duration>) -> Duration {
-    means.sort_unstable();
-    means[means.len() / 2]
-}
-
-#[test]
-#[ignore = "a measurement, for a quiet machine and an optimized build"]
-fn what_lists_and_rates_cost() {
-    let bench = Bench::new();
-    let networks: Vec<_> = (0..100_000u32)
-        .map(|n| format!("\"{}/28\"", std::net::Ipv4Addr::from_bits((10 << 24) + (n << 4))))
-        .collect();
-    let list = format!("clients = {{ deny = [{}] }}\n", networks.join(", "));
-    let rate = "{ rate = 10000000, burst = 10000000 }";
-    let rates = format!(
-        "limit.client = {{ connections = {rate}, requests = {rate} }}\nlimit.all = {{ connections = {rate}, requests = {rate} }}"
-    );
-    let rows = ["", &list, &rates, &format!("{list}{rates}")];
-    let mut means = vec![[Vec::new(), Vec::new()]; rows.len()];
-    for _ in 0..REPETITIONS {
-        for (row, means) in std::iter::zip(rows, &mut means) {
-            bench.configure_guarded(1, row);
-            let mut times = [Duration::ZERO; 2];
-            for flow in (0..PACKETS).map(numbered) {
-                let (verdict, _, time) = bench.timed(&Offer::USUAL.syn(&flow, ISN).frame());
-                assert_eq!(verdict, Verdict::Tx);
-                times[0] += time;
-                let (entry, packet) = requests(&flow);
-                bench.put(&flow, &entry);
-                let (verdict, _, time) = bench.timed(&packet.frame());
-                assert_eq!(verdict, Verdict::Tx);
-                times[1] += time;
-                bench.lose(&flow);
-            }
-            for (means, time) in std::iter::zip(means, times) {
-                means.push(time / PACKETS);
-            }
-        }
-    }
-    for (what, means) in std::iter::zip(["nothing", "a list", "rates", "both"], means) {
-        let [syn, request] = means.map(median);
-        eprintln!("{what}: SYN {syn:?}, request {request:?}");
-    }
 }
