@@ -147,7 +147,7 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held as u64)))]
     pub held: Option<Spanned<String>>,
-    /// Connections that a switch knows at a time, each for 275 bytes of kernel memory, which is taken at its start. Of more,
+    /// Connections that a switch knows at a time, each for 299 bytes of kernel memory, which is taken at its start. Of more,
     /// those give way of which nothing has been heard for longest; nodes are asked about them when they go on. A change needs
     /// a restart of the switch.
     #[schemars(transform = shape::number(limits::FLOWS))]

@@ -399,7 +399,7 @@ fn constants<'a>(open: &'a mut OpenSwitchSkel<'_>) -> &'a mut skeleton::types::r
 
 /// Sets the sizes of the maps for so many flows with a node.
 fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
-    // Fewer are without a node at a time, or have ended not long ago.
+    // Fewer are without a node at a time, or have ended not long ago, and fewer clients have them.
     let others = (flows / 4).max(FEWEST);
     let handshakes = (flows / 8).max(FEWEST).next_power_of_two();
     let maps = &mut open.maps;
@@ -408,6 +408,7 @@ fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
         (&mut maps.waiting, others),
         (&mut maps.over, others),
         (&mut maps.buckets, others),
+        (&mut maps.connections, others),
         (&mut maps.handshakes, handshakes),
     ]
     .into_iter()

@@ -28,7 +28,7 @@ fn of_client(flow: &sb_flow, last: u8) -> sb_flow {
 }
 
 /// Counters that move by a SYN.
-fn connect(bench: &Bench, flow: &sb_flow) -> Vec<(SwitchCounter, u64)> {
+pub fn connect(bench: &Bench, flow: &sb_flow) -> Vec<(SwitchCounter, u64)> {
     bench.moved();
     bench.send(&Offer::USUAL.syn(flow, ISN).frame()).moved
 }

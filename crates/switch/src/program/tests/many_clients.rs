@@ -1,15 +1,77 @@
-//! What a service's limits and lists cost a packet.
+//! Limits of a million clients, and what limits and lists cost a packet.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use SwitchCounter::*;
 use libbpf_rs::{MapCore, MapFlags};
+use switchback_rates::{Bucket, Taken, Wish};
+use switchback_runtime::maps;
+use switchback_wire::report::pool_id;
 use switchback_wire::*;
 
 use super::bench::*;
+use super::forward::entry;
 use super::frames::*;
-use super::guard::requests;
+use super::guard::{connect, requests};
 use super::handshake::ISN;
+use crate::dispatch::Change;
+
+/// An hour, in nanoseconds.
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Memory of the maps of buckets and of connections, in bytes.
+fn memory(bench: &Bench) -> [u64; 2] {
+    let maps = &bench.program.skel.maps;
+    [&maps.buckets, &maps.connections].map(|map| maps::memory(map).unwrap())
+}
+
+/// The buckets of L7 threads, and connections that nodes tell of, are those of the program, and are quicker to make.
+#[test]
+fn a_million_clients_take_no_memory_and_nobody_elses_limit() {
+    const MILLION: u32 = 1_000_000;
+    let bench = Bench::new();
+    bench.configure_guarded(
+        1,
+        "limit = { client.connections = { rate = 1, period = \"1h\" }, client.concurrent = 1 }",
+    );
+    let before = memory(&bench);
+    let [template, _] = flows();
+    let of = |number: u32| {
+        let mut flow = template;
+        flow.client[12..].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
+        flow
+    };
+    let [often, full, late] = [1, 2, 3].map(|number| of(2 * MILLION + number));
+    let service = pool_id("shop");
+    let wish = |flow: &sb_flow, of| {
+        let bucket = Bucket { client: Some(flow.client().ip()), service, of };
+        Wish { bucket, interval_ns: HOUR_NS, tolerance_ns: 0, patience_ns: 0 }
+    };
+    let begin = |flow: &sb_flow| (*flow, Change::Create(typed(&sb_flow_entry { origin: 1, ..entry(V4) })));
+    // Each is at a limit: of its connections in an hour, or of those at a time.
+    let l7 = bench.l7();
+    assert_eq!([&often, &late].map(|flow| l7.take_tokens(&[wish(flow, SB_OF_CONNECTIONS)])), [Taken::Now; 2]);
+    l7.change_flows(&[begin(&full), begin(&late)]).unwrap();
+    for numbers in (0..MILLION).collect::<Vec<_>>().chunks(1000) {
+        let clients: Vec<sb_flow> = numbers.iter().copied().map(of).collect();
+        for four in clients.chunks(SB_WISHES as usize) {
+            let wishes: Vec<_> = four.iter().map(|flow| wish(flow, SB_OF_CONNECTIONS)).collect();
+            assert_eq!(l7.take_tokens(&wishes), Taken::Now);
+        }
+        l7.change_flows(&clients.iter().map(begin).collect::<Vec<_>>()).unwrap();
+        assert_eq!(connect(&bench, &often), [(DropRate, 1)]);
+        assert_eq!(connect(&bench, &full), [(DropConcurrent, 1)]);
+    }
+    assert_eq!(memory(&bench), before);
+    let maps = &bench.program.skel.maps;
+    for map in [&maps.buckets, &maps.connections] {
+        let (entries, most) = (map.keys().count(), map.max_entries() as usize);
+        assert!((most / 2..=most).contains(&entries), "{entries} of {most}");
+    }
+    // As the decision record says.
+    assert_eq!(connect(&bench, &late), [(SynAnswered, 1)]);
+}
 
 /// Clients of a measurement, in turn.
 const CLIENTS: u32 = 20_000;
