@@ -48,8 +48,8 @@ static __always_inline struct sb_choices *choices_of(const struct sb_vip *vip, _
 }
 
 /*
- * Takes the next choice at this time (CLOCK_MONOTONIC, in ns); less than zero if there is none. A number is never used for two choices, so a counter that
- * has not changed means that the choice read is still the next one.
+ * Takes the next choice at this time (CLOCK_MONOTONIC, in ns); less than zero if there is none. A number is never used
+ * for two choices, so a counter that has not changed means that the choice read is still the next one.
  */
 static __always_inline int take_choice(struct sb_choices *queue, __u64 now, __u16 *left)
 {
