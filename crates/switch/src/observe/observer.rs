@@ -216,21 +216,18 @@ impl Worker {
             std::thread::sleep(TURN);
             let now = self.clock.started.elapsed();
             self.pace.turn(now);
-            // The rings come first, because facts about their requests may be in the channel.
-            if let Ok(reader) = &reader
-                && let Err(error) = reader.consume()
-            {
-                log::error!("cannot read the rings of plain requests: {error}");
-            }
+            let messages = received_before(receiver, || {
+                if let Ok(reader) = &reader
+                    && let Err(error) = reader.consume()
+                {
+                    log::error!("cannot read the rings of plain requests: {error}");
+                }
+            });
             for given in express.borrow_mut().drain(..) {
                 self.join.forwarded(now, given, &mut self.finished);
             }
-            over = loop {
-                match receiver.try_recv() {
-                    Ok(message) => self.handle(now, message),
-                    Err(why) => break why == TryRecvError::Disconnected,
-                }
-            };
+            over = messages.is_none();
+            messages.into_iter().flatten().for_each(|message| self.handle(now, message));
             if now.saturating_sub(swept) >= SWEEP {
                 swept = now;
                 self.join.sweep(now, &mut self.finished);
@@ -316,6 +313,23 @@ impl Worker {
     }
 }
 
+/// The messages that are there before the rings are read, which then have all requests that these facts are about. Messages
+/// that come meanwhile may be about requests that the rings have got since. None if there are no more senders, or messages.
+fn received_before(
+    receiver: &Receiver<ObserverMessage>,
+    read_rings: impl FnOnce(),
+) -> Option<Vec<ObserverMessage>> {
+    let mut messages = Vec::new();
+    let end = loop {
+        match receiver.try_recv() {
+            Ok(message) => messages.push(message),
+            Err(end) => break end,
+        }
+    };
+    read_rings();
+    (end == TryRecvError::Empty || !messages.is_empty()).then_some(messages)
+}
+
 /// A request that the XDP program forwarded, from its record. It spent no time in the switch.
 fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     let request: sb_express_request = read_from(data)?;
@@ -339,6 +353,21 @@ fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_that_come_while_the_rings_are_read_wait() {
+        let (sender, receiver) = channel();
+        let send = || sender.send(ObserverMessage::Reopen).unwrap();
+        let received = |read_rings: &dyn Fn()| received_before(&receiver, read_rings).map(|all| all.len());
+        send();
+        assert_eq!(received(&send), Some(1));
+        assert_eq!(received(&|| ()), Some(1));
+        assert_eq!(received(&|| ()), Some(0));
+        send();
+        drop(sender);
+        assert_eq!(received_before(&receiver, || ()).map(|all| all.len()), Some(1));
+        assert!(received_before(&receiver, || ()).is_none());
+    }
 
     #[test]
     fn waiting_messages_have_a_budget_in_bytes() {
