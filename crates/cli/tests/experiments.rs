@@ -175,6 +175,26 @@ fn a_switch_hears_a_thousand_nodes() {
     assert!(number(all[1]) > 4_000.0 && number(all[4]) > 0.0, "{table}");
 }
 
+/// On a busy machine it is not to be seen how long polite clients wait, and a request comes later than it is sent. Ten times the
+/// limit is more than five times what it allows in a second.
+#[test]
+fn greedy_clients_get_what_their_limit_allows() {
+    let (table, csv) = tables(&["greedy-clients", "--greedy", "20"], &TEXTS);
+    let titles = cells_of_csv(csv.lines().next().expect("a line of titles"));
+    let column = |name: &str| titles.iter().position(|title| title == name).expect("it is measured");
+    let [load, failed, least, most] =
+        ["load", "polite_failed", "least_by_limit", "most_by_limit"].map(column);
+    let lines = csv.lines().filter(|line| !line.contains("no limit")).skip(1).map(cells_of_csv);
+    let (alone, beside): (Vec<_>, Vec<_>) = lines.partition(|cells| cells[load] == "alone");
+    assert_eq!((alone.len(), beside.len()), (6, 6), "{csv}");
+    for cells in alone.iter().chain(&beside) {
+        assert_eq!(cells[failed], "0", "{cells:?}, {table}");
+    }
+    for cells in beside {
+        assert!(number(&cells[least]) > 0.3 && number(&cells[most]) < 3.0, "{cells:?}, {table}");
+    }
+}
+
 /// What a proxy passes on cannot be more than its link carries, which is half of what the nodes' links do; a load of a second
 /// has some of what queues held besides. How much more two nodes serve with Switchback depends on
 /// what else this machine does; `docs/benchmarks.md` has it on a quiet one.

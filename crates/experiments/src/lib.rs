@@ -16,6 +16,7 @@ mod dwsr;
 mod far_clients;
 #[cfg(test)]
 mod fixtures;
+mod greedy_clients;
 mod h2load;
 mod log_cost;
 mod machine;
@@ -46,6 +47,7 @@ pub use calibrate::Calibrate;
 pub use connection_latency::ConnectionLatency;
 pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
 pub use far_clients::FarClients;
+pub use greedy_clients::GreedyClients;
 pub use log_cost::LogCost;
 pub use machine::Machine;
 pub use mini_cluster::MiniCluster;

@@ -94,7 +94,7 @@ impl Connections {
 }
 
 /// The quantile by rank.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+pub(super) fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }

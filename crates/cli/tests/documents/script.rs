@@ -11,7 +11,7 @@ const PACKAGE: &str = "crates/cli/tests/package.rs";
 const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 41] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 42] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --no-fail-fast")),
@@ -101,6 +101,11 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 41] = [
         "docs/benchmarks.md",
         "switchback lab run report-cost",
         ("crates/cli/tests/experiments.rs", "fn a_switch_hears_a_thousand_nodes()"),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run greedy-clients",
+        ("crates/cli/tests/experiments.rs", "fn greedy_clients_get_what_their_limit_allows()"),
     ),
     (
         "docs/benchmarks.md",

@@ -106,6 +106,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::ResumeCost),
         entry(experiment::AdoptionCost),
         entry(experiment::ReportCost),
+        entry(experiment::GreedyClients::default()),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
         entry(experiment::TlsProxies::default()),

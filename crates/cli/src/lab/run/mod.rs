@@ -171,6 +171,18 @@ experiments! {
     /// measurement. Needs root.
     ReportCost {}
 
+    /// Measure what polite clients notice of greedy ones, and what those get
+    ///
+    /// Clients at ten times their limit, over new connections and kept ones, plain and over TLS, that are answered 429, wait, or
+    /// have their SYNs dropped. Prints a Markdown table; the output directory gets greedy-clients.md, with facts about the
+    /// machine, and greedy-clients.csv. Needs root, nginx and apache2.
+    GreedyClients {
+        /// Greedy clients
+        #[arg(long, value_name = "N", default_value_t = experiment::GreedyClients::GREEDY)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
+        greedy: u32,
+    }
+
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
     /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
