@@ -8,6 +8,7 @@
 //! Whatever fails, the certificates that are there stay in force, and the order is tried again after a time that doubles.
 
 mod error;
+mod external;
 mod http;
 mod keeper;
 mod order;

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Error;
+use crate::external::external_account;
 use crate::http::Https;
 use crate::order::{Show, order};
 use crate::schedule::{Wanted, chance, pause, renewal, rest};
@@ -166,7 +167,8 @@ impl Orders {
         // The configuration has no `[acme]` without that.
         let new =
             NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
-        let (account, credentials) = builder()?.create(&new, directory.clone(), None).await?;
+        let external = self.acme.external_account.as_ref().map(external_account).transpose()?;
+        let (account, credentials) = builder()?.create(&new, directory.clone(), external.as_ref()).await?;
         self.store.save_account(directory, &credentials)?;
         log::info!("acme: new account at {directory}");
         Ok(account)

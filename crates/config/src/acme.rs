@@ -24,6 +24,17 @@ pub struct Acme {
     /// The certification authorities that the CA's own certificate leads to, in PEM; None for those that the node's machine
     /// trusts. As [`CertificateFiles::chain`](crate::CertificateFiles::chain).
     pub ca: Option<PathBuf>,
+    /// What the account at the CA is bound to.
+    pub external_account: Option<ExternalAccount>,
+}
+
+/// A key of an account with a CA outside of ACME (external account binding, RFC 8555 section 7.3.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// Id of the key.
+    pub id: String,
+    /// File with the key in base64url. As [`CertificateFiles::chain`](crate::CertificateFiles::chain).
+    pub key: PathBuf,
 }
 
 impl Acme {
@@ -32,10 +43,13 @@ impl Acme {
         if let Some(ca) = &mut self.ca {
             *ca = directory.join(&*ca);
         }
+        if let Some(ExternalAccount { key, .. }) = &mut self.external_account {
+            *key = directory.join(&*key);
+        }
     }
 
     /// Each key in words.
-    pub(crate) fn in_words(acme: Option<&Acme>, nodes: &[Node]) -> [(&'static str, String); 6] {
+    pub(crate) fn in_words(acme: Option<&Acme>, nodes: &[Node]) -> [(&'static str, String); 8] {
         // Nothing that a key can be begins with a parenthesis.
         let word = |of: &dyn Fn(&Acme) -> Option<String>| acme.and_then(of).unwrap_or("(none)".to_owned());
         [
@@ -45,6 +59,11 @@ impl Acme {
             ("challenge", word(&|acme| Some(acme.challenge.to_string()))),
             ("profile", word(&|acme| acme.profile.clone())),
             ("ca", word(&|acme| acme.ca.as_ref().map(|ca| ca.display().to_string()))),
+            ("external_account_id", word(&|acme| Some(acme.external_account.as_ref()?.id.clone()))),
+            (
+                "external_account_key",
+                word(&|acme| Some(acme.external_account.as_ref()?.key.display().to_string())),
+            ),
         ]
     }
 }

@@ -53,7 +53,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 pub use access_log::{AccessLog, LogFormat, LogTarget};
-pub use acme::{Acme, Challenge};
+pub use acme::{Acme, Challenge, ExternalAccount};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use cluster::Cluster;

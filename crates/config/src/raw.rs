@@ -271,6 +271,14 @@ pub(crate) struct Acme {
     /// relative one begins at the directory of `cluster.toml`.
     #[schemars(transform = shape::absent("those that the node's machine trusts"))]
     pub ca: Option<Spanned<String>>,
+    /// Id of the key by which the account is bound to one that you have with the CA (external account binding, RFC 8555 section
+    /// 7.3.4), if the CA demands that.
+    #[schemars(transform = shape::absent("none"))]
+    pub external_account_id: Option<Spanned<String>>,
+    /// Path of the file with that key in base64url, as the CA hands it out; on the node that orders. A relative one begins at the
+    /// directory of `cluster.toml`.
+    #[schemars(transform = shape::absent("none"))]
+    pub external_account_key: Option<Spanned<String>>,
 }
 
 /// What serves requests: a machine, or one of several servers on it.

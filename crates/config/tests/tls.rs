@@ -8,8 +8,8 @@ use std::path::Path;
 use common::{GOOD, SECRET, changed, good, lines, read};
 use switchback_config::{
     Acme, Action, CertificateFiles, CertificateSource, Challenge, ClientAddress, ClientAuth,
-    ClientCertificates, Cluster, HandOver, Model, Protocol, Redirect, Scheme, Server, Service, TicketScope,
-    Tls, TlsMode, TlsVersion, parse,
+    ClientCertificates, Cluster, ExternalAccount, HandOver, Model, Protocol, Redirect, Scheme, Server,
+    Service, TicketScope, Tls, TlsMode, TlsVersion, parse,
 };
 
 /// A line of [`SECRET`] in `[service.tls]`.
@@ -652,6 +652,7 @@ fn what_a_certificate_of_a_ca_means() {
         challenge: Challenge::TlsAlpn01,
         profile: None,
         ca: None,
+        external_account: None,
     };
     assert_eq!(cluster.acme, Some(usual));
     let domains = vec!["shop.example.com".to_owned(), "www.example.com".to_owned()];
@@ -659,7 +660,8 @@ fn what_a_certificate_of_a_ca_means() {
     assert_eq!(cluster.issued_certificates(), [domains]);
 
     let all = "node = \"n1\"\nterms_agreed = true\ndirectory = \"https://ca.example:14000/dir\"\nemail = \"ops@example.com\"\n\
-               challenge = \"http-01\"\nprofile = \"shortlived\"\nca = \"ca.pem\"";
+               challenge = \"http-01\"\nprofile = \"shortlived\"\nca = \"ca.pem\"\n\
+               external_account_id = \"kid-1\"\nexternal_account_key = \"ca.hmac\"";
     let acme = Acme {
         directory: "https://ca.example:14000/dir".to_owned(),
         email: Some("ops@example.com".to_owned()),
@@ -667,6 +669,7 @@ fn what_a_certificate_of_a_ca_means() {
         challenge: Challenge::Http01,
         profile: Some("shortlived".to_owned()),
         ca: Some("etc/ca.pem".into()),
+        external_account: Some(ExternalAccount { id: "kid-1".to_owned(), key: "etc/ca.hmac".into() }),
     };
     assert_eq!(good(&issued(all, "[\"a.example\"]")).acme, Some(acme));
     let lines = good(GOOD).diff(&good(&issued(all, "[\"a.example\"]")));
@@ -692,6 +695,22 @@ fn mistakes_about_a_ca() {
         (with("challenge = \"dns-01\""), "unknown challenge \"dns-01\", allowed: tls-alpn-01, http-01"),
         (with("profile = \"a b\""), "bad profile \"a b\", allowed are letters"),
         (with("ca = \"\""), "empty ca, allowed is a path"),
+        (
+            with("external_account_id = \"kid-1\""),
+            "external_account_id without external_account_key, needed are both",
+        ),
+        (
+            with("external_account_key = \"ca.hmac\""),
+            "external_account_key without external_account_id, needed are both",
+        ),
+        (
+            with("external_account_id = \"\"\nexternal_account_key = \"ca.hmac\""),
+            "empty external_account_id, allowed is the id that the CA has given the key",
+        ),
+        (
+            with("external_account_id = \"kid-1\"\nexternal_account_key = \"\""),
+            "empty external_account_key, allowed is a path",
+        ),
         (issued(right, "[]"), "0 domains, allowed are 1 to 100"),
         (
             issued(right, "[\"*.example.com\"]"),

@@ -24,6 +24,9 @@ const BLOCKED: &str = "blocked.example.com";
 /// A domain that leads to where nobody listens.
 const ELSEWHERE: &str = "elsewhere.example.com";
 
+/// The key of the account that the CA demands.
+const EXTERNAL_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+
 const DEMANDS: &str = "client_certificates = { mode = \"required\", ca = \"clients.pem\" }";
 
 /// The CA, and the name server that it asks.
@@ -64,6 +67,8 @@ impl Ca {
             "domainBlocklist": [BLOCKED],
             "retryAfter": {"authz": 1, "order": 1},
             "profiles": {"short": {"description": "for tests", "validityPeriod": LIFE}},
+            "externalAccountBindingRequired": true,
+            "externalAccountMACKeys": {"kid-1": EXTERNAL_KEY},
         }});
         fs::write(directory.join("pebble.json"), config.to_string())?;
         let mut pebble = Command::new(tool("pebble")?);
@@ -156,8 +161,10 @@ fn certificates_from_a_ca() -> Result {
     let address = cluster.client().ipv4();
     let acme = format!(
         "[acme]\nnode = \"node0\"\nterms_agreed = true\nemail = \"ops@example.com\"\nprofile = \"short\"\n\
-         directory = \"https://{address}:14000/dir\"\nca = \"pebble.pem\"\nchallenge = \"tls-alpn-01\"\n\n[limits]"
+         directory = \"https://{address}:14000/dir\"\nca = \"pebble.pem\"\nchallenge = \"tls-alpn-01\"\n\
+         external_account_id = \"kid-1\"\nexternal_account_key = \"ca-account.key\"\n\n[limits]"
     );
+    fs::write(cluster.lab.directory().join("ca-account.key"), format!("{EXTERNAL_KEY}\n"))?;
     change_config(&cluster, "[limits]", &acme)?;
     let certificates = format!(
         "domains = [{NAME:?}, {OTHER:?}]\n\n[[service.tls.certificate]]\ndomains = [{BLOCKED:?}]\n\n\

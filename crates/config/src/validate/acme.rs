@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::acme::LETS_ENCRYPT;
 use crate::mistakes::{Mistakes, Names};
 use crate::raw::Spanned;
-use crate::{Acme, Challenge, ClientAuth, Cluster, Service, TlsMode, raw, syntax};
+use crate::{Acme, Challenge, ClientAuth, Cluster, ExternalAccount, Service, TlsMode, raw, syntax};
 
 /// Most domains of a certificate, as with Let's Encrypt.
 pub(crate) const DOMAINS_MAX: usize = 100;
@@ -32,6 +32,7 @@ impl Mistakes {
         if let Some(ca) = &file.ca {
             self.path("ca", ca, "ca.pem");
         }
+        let external_account = self.external_account(file);
         Some(Acme {
             directory: directory?,
             email: email.map_or(Some(None), |email| email.map(Some))?,
@@ -39,7 +40,28 @@ impl Mistakes {
             challenge: challenge.unwrap_or(Some(Challenge::default()))?,
             profile: file.profile.as_ref().map(|profile| profile.get_ref().clone()),
             ca: file.ca.as_ref().map(|ca| ca.get_ref().into()),
+            external_account,
         })
+    }
+
+    fn external_account(&mut self, file: &raw::Acme) -> Option<ExternalAccount> {
+        let (id, key) = match (&file.external_account_id, &file.external_account_key) {
+            (Some(id), Some(key)) => (id, key),
+            (None, None) => return None,
+            (Some(id), None) => {
+                self.at(id, "external_account_id without external_account_key, needed are both");
+                return None;
+            }
+            (None, Some(key)) => {
+                self.at(key, "external_account_key without external_account_id, needed are both");
+                return None;
+            }
+        };
+        if id.get_ref().is_empty() {
+            self.at(id, "empty external_account_id, allowed is the id that the CA has given the key");
+        }
+        self.path("external_account_key", key, "ca-account.key");
+        Some(ExternalAccount { id: id.get_ref().clone(), key: key.get_ref().into() })
     }
 
     /// The domains of a certificate that a CA issues.
