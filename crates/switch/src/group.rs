@@ -627,7 +627,7 @@ impl Group {
         if before != report.reason {
             self.eject(node, report.reason == Some(Reason::Failing));
         }
-        is_first || before != report.reason
+        before != report.reason
     }
 
     /// Ejects an outlier if the pool can do without one more node, or ends that. One that is not ejected when it begins to
@@ -697,8 +697,8 @@ fn can_serve(member: &GroupMember, drained: bool) -> bool {
     matches!(member.reason, None | Some(Reason::Unacknowledged | Reason::Failing)) && !drained
 }
 
-/// Whether the node gets requests only if no other node can: it has not reported or is silent, nobody acknowledges its
-/// responses, or it is ejected.
+/// Whether the node gets requests only if no other node can: it is silent, nobody acknowledges its responses, or it is
+/// ejected.
 fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
     member.reported.is_none()
         || state.silent

@@ -1,6 +1,5 @@
 //! What the policy is told of changes, against a group that looks at all nodes before each choice.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -160,24 +159,6 @@ fn late_reports_are_told_from_those_of_another_agent() {
     assert_eq!(report(1, None, 151), None, "the agent begins anew, soon after it has begun before");
     assert_eq!(report(u16::MAX, draining, 50), None, "it is late");
     assert_eq!(report(u16::MAX, draining, 3_000_000), draining, "the node was away for long");
-}
-
-#[test]
-fn who_has_not_reported_gets_requests_only_before_others_have() {
-    let chosen = |told: &mut Told| {
-        let picks = (0..20).flat_map(|_| told.take(&Step::Pick { tried: Vec::new(), waited: false }));
-        picks.map(|node| node.0).collect::<BTreeSet<_>>()
-    };
-    for policy in PolicyKind::ALL.into_iter().filter(|policy| *policy != PolicyKind::Hash) {
-        let mut told = Told::new(policy, false);
-        assert!(!chosen(&mut told).is_empty(), "{policy}: the switch has just begun");
-        told.take(&Step::Reported(2, 0, None));
-        assert_eq!(chosen(&mut told), BTreeSet::from([2]), "{policy}");
-        told.take(&Step::Reported(4, 0, None));
-        assert!(chosen(&mut told).is_subset(&BTreeSet::from([2, 4])), "{policy}");
-        told.take(&Step::Reported(2, 0, Some(Reason::NoListener)));
-        assert_eq!(chosen(&mut told), BTreeSet::from([4]), "{policy}");
-    }
 }
 
 proptest! {
