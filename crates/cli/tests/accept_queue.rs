@@ -85,8 +85,7 @@ fn bursts_stall_only_where_nobody_looks_at_the_queues() -> Result {
     let mut random = Random::new(seed);
     let sizes: Vec<u32> = (0..BURSTS).map(|_| LEAST + random.below(SPAN) as u32).collect();
     let slow = SlowServerOptions::new(1, BACKLOG, ServiceTime::Fixed(SERVICE));
-    let plan =
-        Plan { alone: true, slow_servers: Some(slow), pools: vec![("web", vec![0, 1])], ..Plan::default() };
+    let plan = Plan { slow_servers: Some(slow), pools: vec![("web", vec![0, 1])], ..Plan::default() };
     let cluster = Cluster::start_with(plan)?;
 
     // The load is a real one: beside Switchback, where the kernel of the switch's host draws lots, connections stall.

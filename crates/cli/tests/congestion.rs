@@ -30,7 +30,7 @@ fn sockets(cluster: &Cluster, node: usize) -> Result<String> {
 fn withheld_acknowledgments_leave_the_congestion_window_alone() -> Result {
     let service = ServiceTime::Fixed(Duration::from_secs(4));
     let slow_servers = Some(SlowServerOptions::new(1, 16, service));
-    let cluster = Cluster::start_with(Plan { alone: true, slow_servers, ..Plan::default() })?;
+    let cluster = Cluster::start_with(Plan { slow_servers, ..Plan::default() })?;
     let mut stream = connect(&cluster)?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
     let withheld = || cluster.node_counter(0, "withheld");
@@ -47,7 +47,7 @@ fn withheld_acknowledgments_leave_the_congestion_window_alone() -> Result {
 /// it was: neither of a new connection, nor of one that comes from another node.
 #[test]
 fn round_trips_are_no_shorter_than_they_are() -> Result {
-    let cluster = Cluster::start_with(Plan { alone: true, ..Plan::default() })?;
+    let cluster = Cluster::start()?;
     let hold = Duration::from_millis(20);
     let cable = cluster.client().impair(Impairment { reorder_permille: 1000, hold, ..Default::default() })?;
     let mut stream = connect(&cluster)?;

@@ -1,8 +1,6 @@
 //! `switchback lab run`: the papers' experiments in a short form, and what is left when they are interrupted.
 //!
-//! Each test starts the program itself.
-
-mod common;
+//! Each test starts the program itself. They take turns, because all put load on the same CPUs.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,19 +10,21 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, beside_others};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// There is no event for a file that appears.
 const POLL: Duration = Duration::from_millis(1);
-/// Experiments whose tests compare what was measured. Of the others it is to be seen that all is measured, and nothing lost.
-const COMPARED: [&str; 5] =
-    ["connection-latency", "dwsr-table1", "far-clients", "report-cost", "tls-forwarding"];
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory that is not there.
 fn output(test: &str) -> PathBuf {
@@ -79,8 +79,8 @@ fn cells_of_csv(line: &str) -> Vec<String> {
 
 /// Runs it to its end, which must be a good one, and returns its tables and every single measurement.
 fn tables(words: &[&str], files: &[(&str, &[u8])]) -> (String, String) {
+    let _alone = alone();
     let name = words[0];
-    let _machine = if COMPARED.contains(&name) { alone() } else { beside_others() };
     let directory = output(name);
     let done = lab_run(words, &directory).output().expect("the binary has been built");
     assert!(done.status.success(), "{}", stderr(&done));
@@ -411,7 +411,7 @@ fn nodes_that_replay_handshakes_serve_the_same_loads() {
 
 #[test]
 fn one_that_fails_does_not_keep_the_others_from_running() {
-    let _machine = beside_others();
+    let _alone = alone();
     let directory = output("all");
     let words = ["all", "--only", "dwsr-table2,session-cost", "--envoy", "/nonexistent/envoy"];
     let done = lab_run(&words, &directory).output().expect("the binary has been built");

@@ -73,7 +73,7 @@ fn flood(cluster: &Cluster, tcp_flags: u8, seed: u64) -> Result {
 
 #[test]
 fn spoofed_syns_leave_no_state() -> Result {
-    let cluster = Cluster::start_with(common::Plan { alone: true, ..Default::default() })?;
+    let cluster = Cluster::start()?;
     let (flows, answered) = (cluster.flows()?, cluster.switch_counter("syn_answered")?);
     let served = serve_beside(&cluster, || {
         flood(&cluster, flags::SYN, 1)?;
@@ -93,7 +93,7 @@ fn spoofed_syns_leave_no_state() -> Result {
 
 #[test]
 fn forged_acks_pass_no_cookie() -> Result {
-    let cluster = Cluster::start_with(common::Plan { alone: true, ..Default::default() })?;
+    let cluster = Cluster::start()?;
     let (flows, dropped) = (cluster.flows()?, cluster.switch_counter("drop_cookie")?);
     let served = serve_beside(&cluster, || {
         flood(&cluster, flags::ACK, 2)?;

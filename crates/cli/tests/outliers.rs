@@ -19,7 +19,6 @@ const FAILURES: usize = 3;
 
 fn plan() -> Plan {
     Plan {
-        alone: true,
         servers: vec![ServerKind::Nginx; 3],
         pools: vec![("web", vec![0, 1, 2])],
         pool_lines: format!(

@@ -273,7 +273,6 @@ fn converse(cluster: &Cluster, seed: u64, count: usize) -> Result {
 fn random_requests((connections, each): (usize, usize), impaired: impl Fn(&Cluster) -> Vec<&Host>) -> Result {
     let requests = connections * each;
     let cluster = Cluster::start_with(Plan {
-        alone: true,
         servers: vec![ServerKind::Nginx, ServerKind::Caddy],
         node_extra: vec![(0, NGINX), (1, CADDY)],
         limits: LIMITS,

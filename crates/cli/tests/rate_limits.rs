@@ -52,7 +52,6 @@ fn statuses_over_tls(cluster: &Cluster, client: &Host, http: &str, count: usize)
 #[test]
 fn requests_over_the_limit_are_refused_or_wait() -> Result {
     let plan = Plan {
-        alone: true,
         clients_len: 2,
         tls: Some(String::new()),
         service_lines: "limit.client.requests = { rate = 6, period = \"1h\", burst = 6 }",
@@ -113,7 +112,7 @@ limit = { all = { rate = 10, burst = 1, over = "wait" } }
 
 #[test]
 fn clients_have_as_many_connections_as_they_may() -> Result {
-    let cluster = Cluster::start_with(Plan { alone: true, clients_len: 2, ..Plan::default() })?;
+    let cluster = Cluster::start_with(Plan { clients_len: 2, ..Plan::default() })?;
     let [greedy, other] = [0, 1].map(|index| cluster.lab.client(index));
     let mut open = Vec::new();
     let mut ask = |client: &Host| -> Result {
@@ -151,7 +150,6 @@ fn clients_have_as_many_connections_as_they_may() -> Result {
 #[test]
 fn connections_of_other_clients_are_not_answered() -> Result {
     let plan = Plan {
-        alone: true,
         clients_len: 3,
         networks: "[[networks]]\nname = \"abusers\"\nfile = \"abusers.txt\"\n",
         service_lines: "clients = { deny = [\"abusers\"] }\n\

@@ -162,7 +162,7 @@ fn memory(cluster: &Cluster, what: &str) -> Result<usize> {
 #[test]
 fn slow_heads_and_forged_syns() -> Result {
     let attack = load(SHORT, LONG);
-    let cluster = Cluster::start_with(Plan { alone: true, limits: attack.limits, ..Plan::default() })?;
+    let cluster = Cluster::start_with(Plan { limits: attack.limits, ..Plan::default() })?;
     for index in 0..ADDRESSES {
         let address = format!("{}/32", address(index));
         cluster.client().run(["ip", "addr", "add", &address, "dev", "eth0"])?.success()?;

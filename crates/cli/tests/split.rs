@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::http::{Document, fetch, get, wrk};
 use common::responses::Responses;
-use common::{PATIENCE, PROGRAM, Result, beside_others, openmetrics, wait_until};
+use common::{PATIENCE, PROGRAM, Result, alone, openmetrics, wait_until};
 use serde_json::Value;
 use switchback_lab::{Host, Lab, Process, ServerKind, ServerOptions, Signal};
 
@@ -19,7 +19,7 @@ struct Split {
     lab: Lab,
     config: PathBuf,
     running: Vec<Process>,
-    _machine: common::Machine,
+    _alone: std::sync::MutexGuard<'static, ()>,
 }
 
 /// What to make of a lab whose nodes are all in the pool `web`.
@@ -75,13 +75,13 @@ const SECOND_VIP: &str = "192.0.2.101";
 
 impl Split {
     fn start(wanted: &Wanted) -> Result<Split> {
-        let machine = beside_others();
+        let alone = alone();
         let lab = Lab::builder().switches(0).nodes(wanted.nodes).up()?;
         for node in lab.nodes() {
             node.server(ServerKind::Nginx, &ServerOptions::default())?;
         }
         let config = lab.write_config_text(&wanted.config(&lab))?;
-        let mut split = Split { lab, config, running: Vec::new(), _machine: machine };
+        let mut split = Split { lab, config, running: Vec::new(), _alone: alone };
         for index in 0..wanted.nodes {
             let is_switch = wanted.switches.iter().any(|(switch, _)| *switch == index);
             let process = split.run(index, is_switch)?;

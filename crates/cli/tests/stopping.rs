@@ -19,7 +19,6 @@ const MEBIBYTES: usize = 100;
 /// nginx on so many nodes, all of one pool.
 fn start(nodes: usize) -> Result<Cluster> {
     Cluster::start_with(Plan {
-        alone: true,
         servers: vec![ServerKind::Nginx; nodes],
         pools: vec![("web", (0..nodes).collect())],
         ..Plan::default()

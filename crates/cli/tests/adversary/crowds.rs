@@ -28,7 +28,7 @@ const SILENCE: &str = "table inet silence {\nchain out {\ntype filter hook outpu
 /// A head that begins, and no more: what the switch keeps of it ends with `head_timeout`.
 #[test]
 fn first_bytes_leave_nothing_behind() -> Result {
-    let mut scene = Scene::start_with(Plan { alone: true, limits: "head_timeout = \"2s\"", ..plan() })?;
+    let mut scene = Scene::start_with(Plan { limits: "head_timeout = \"2s\"", ..plan() })?;
     let attacker = scene.cluster.lab.client(1);
     for address in ADDRESSES {
         attacker.run(["ip", "addr", "add", &format!("{address}/32"), "dev", "eth0"])?.success()?;
@@ -60,7 +60,7 @@ fn first_bytes_leave_nothing_behind() -> Result {
 fn a_scanner_behind_the_same_address_takes_no_room() -> Result {
     const ROUTE: &str = "[[service.route]]\npath = \"/old/\"\nredirect = { path = \"/small\" }\n";
     const SCANNERS: usize = 8;
-    let mut scene = Scene::start_with(Plan { alone: true, routes: ROUTE, ..plan() })?;
+    let mut scene = Scene::start_with(Plan { routes: ROUTE, ..plan() })?;
     let vip = SocketAddr::new(scene.cluster.lab.vip4().into(), 80);
     let host = scene.cluster.client();
     let rows: [(&[u8], &[u8]); 4] = [

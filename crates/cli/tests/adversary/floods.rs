@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use crate::common::{Plan, Result, text};
-use crate::victims::{Scene, plan};
+use crate::common::{Result, text};
+use crate::victims::Scene;
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls");
 const COUNT: &str = "20000";
@@ -16,7 +16,7 @@ fn frames_and_key_updates_without_end() -> Result {
         ("floods.py", "empty_data"),
         ("key_updates.py", "key_update"),
     ];
-    let mut scene = Scene::start_with(Plan { alone: true, ..plan() })?;
+    let mut scene = Scene::start()?;
     let (vip, authority) =
         (scene.cluster.lab.vip4().to_string(), scene.cluster.lab.directory().join("shop.pem"));
     let begin = |(script, flood): &(&str, &str)| {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use switchback_lab::Process;
 use switchback_wire::sb_flow;
 
 use crate::common::packets::flow;
-use crate::common::{Cluster, PATIENCE, Plan, Result, build_go, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/adversary/victims");
 const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/websocket_echo.py");
@@ -83,7 +84,10 @@ impl Scene {
         let node = cluster.lab.node(0);
         let echo = node.spawn("echo", echo)?;
         node.wait_for_listeners(&echo, &[([127, 0, 0, 1], ECHO_PORT).into()], PATIENCE)?;
-        cluster.start_daemons()?;
+        for node in 0..cluster.plan.servers.len() {
+            cluster.start_node(node)?;
+        }
+        cluster.start_switch()?;
         let victims = Victims::start(&cluster)?;
         let mut scene = Scene { cluster, victims, echo };
         scene.go_on()?;
@@ -138,7 +142,7 @@ impl Victims {
 
     fn start(cluster: &Cluster) -> Result<Victims> {
         let directory = cluster.lab.directory();
-        let mut command = cluster.client().command(build_go("victims", PROGRAM)?);
+        let mut command = cluster.client().command(program()?);
         command.arg(cluster.lab.vip4().to_string());
         command.arg(directory.join("shop.pem")).arg(directory.join("documents"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -160,4 +164,17 @@ impl Drop for Victims {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Builds the program with the victims.
+fn program() -> Result<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let binary = target.join("victims");
+    let mut build = Command::new("timeout");
+    build.args(["300", "go", "build", "-o", text(&binary), "."]).current_dir(PROGRAM);
+    build.env("GOCACHE", target.join("go-cache"));
+    // Nothing of it comes from the network, and it needs no C compiler.
+    build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
+    assert!(build.status()?.success());
+    Ok(binary)
 }

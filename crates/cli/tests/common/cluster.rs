@@ -21,9 +21,7 @@ use switchback_lab::{
 
 use super::document::block;
 use super::responses::Responses;
-use super::{
-    Machine, PATIENCE, PROGRAM, Result, alone, beside_others, counter, status, stop, traces, wait_until,
-};
+use super::{PATIENCE, PROGRAM, Result, alone, counter, status, stop, traces, wait_until};
 
 /// The name in the certificate of services with TLS.
 pub const TLS_NAME: &str = "shop.example.com";
@@ -31,8 +29,6 @@ pub const TLS_NAME: &str = "shop.example.com";
 /// What cluster to make.
 #[derive(Clone)]
 pub struct Plan {
-    /// Whether no other test may run meanwhile: see [`alone`].
-    pub alone: bool,
     pub topology: Topology,
     /// Hosts of clients.
     pub clients_len: usize,
@@ -89,7 +85,6 @@ impl Default for Plan {
     /// nginx on two nodes, each of them a pool.
     fn default() -> Self {
         Plan {
-            alone: false,
             topology: Topology::Flat,
             clients_len: 1,
             servers: vec![ServerKind::Nginx; 2],
@@ -225,7 +220,7 @@ pub struct Cluster {
     agents: Vec<Option<Process>>,
     /// None where there is a slow one.
     servers: Mutex<Vec<Option<Server>>>,
-    _machine: Machine,
+    _alone: MutexGuard<'static, ()>,
 }
 
 /// A test that fails with an error leaves a cluster that runs.
@@ -264,7 +259,7 @@ impl Cluster {
 
     /// The lab, its servers and the configuration, but none of our processes.
     pub fn prepare(plan: Plan) -> Result<Cluster> {
-        let machine = if plan.alone { alone() } else { beside_others() };
+        let alone = alone();
         let mut lab =
             Lab::builder().topology(plan.topology).clients(plan.clients_len).nodes(plan.servers.len());
         if plan.generic_xdp {
@@ -282,7 +277,7 @@ impl Cluster {
         let config = lab.write_config_text(&plan.config(&lab))?;
         let agents = plan.servers.iter().map(|_| None).collect();
         let program = Mutex::new(PROGRAM.into());
-        Ok(Cluster { program, lab, plan, config, switch: None, agents, servers, _machine: machine })
+        Ok(Cluster { program, lab, plan, config, switch: None, agents, servers, _alone: alone })
     }
 
     /// Writes a changed configuration; nobody reads it until told.

@@ -16,12 +16,11 @@ pub mod responses;
 pub mod steady;
 pub mod traces;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -49,51 +48,26 @@ pub fn load_seconds() -> u64 {
     load(3, 10)
 }
 
-/// Among the tests of a program, which `cargo test` runs on as many threads as there are processors. Programs run one after the
-/// other.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// A test's part of the machine, until it is dropped.
-#[derive(Debug)]
-pub enum Machine {
-    Whole(RwLockWriteGuard<'static, ()>),
-    Shared(RwLockReadGuard<'static, ()>),
+/// Tests that measure time, or fill the machine with packets, have it for themselves. Test programs run one
+/// after the other anyway.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tests that measure time or memory, or fill the machine with packets, have it for themselves.
-pub fn alone() -> Machine {
-    Machine::Whole(MACHINE.write().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Others, which mostly wait, run side by side.
-pub fn beside_others() -> Machine {
-    Machine::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Builds a program in Go from one file, or from those of a directory. Once, because what another test runs cannot be written.
+/// Builds a client in Go from one file.
 pub fn build_go(name: &str, source: &str) -> Result<PathBuf> {
-    static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, binary) = (Path::new(source), target.join(name));
-    if built.contains(&binary) {
-        return Ok(binary);
-    }
+    let binary = target.join(name);
     let mut build = Command::new("timeout");
-    build.args(["300", "go", "build", "-o"]).arg(&binary);
-    if source.is_dir() {
-        build.current_dir(source)
-    } else {
-        build.arg(source)
-    };
+    build.args(["300", "go", "build", "-o"]).arg(&binary).arg(source);
     build.env("GOCACHE", target.join("go-cache"));
     // Nothing of it comes from the network, and it needs no C compiler.
     build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-    if !build.status()?.success() {
-        return Err(format!("{} does not build", source.display()).into());
+    match build.status()?.success() {
+        true => Ok(binary),
+        false => Err(format!("{source} does not build").into()),
     }
-    built.insert(binary.clone());
-    Ok(binary)
 }
 
 /// Waits until `state` is what is wanted; an error tells the last state otherwise.

@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use crate::common::{Cluster, PATIENCE, Plan, Result, load, wait_until};
+use crate::common::{PATIENCE, Result, load, wait_until};
 use crate::memory::resident;
-use crate::{PYTHON, authority, curl, plan, program, tls_status, url};
+use crate::{PYTHON, authority, curl, program, start, tls_status, url};
 
 /// Name of each in `floods.py` or `key_updates.py`, and whether the node ends the connection. Where it does not, a frame costs it no more than the
 /// answer that it is due, or whether it does depends on how fast it sees requests come and go.
@@ -24,7 +24,7 @@ const FLOODS: [(&str, Option<bool>); 10] = [
 #[test]
 fn floods_of_frames_end_or_cost_nothing() -> Result {
     let count = load(20_000, 1_000_000);
-    let cluster = Cluster::start_with(Plan { alone: true, ..plan(1, "") })?;
+    let cluster = start(1, "")?;
     let fetch = || curl(&cluster, &["--http2", "-o", "/dev/null", "-w", "%{response_code}", &url("/1m")]);
     assert_eq!(fetch()?, "200");
     let before = resident(&cluster)?;

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Cluster, PATIENCE, Plan, Result, load, wait_until};
-use crate::{PYTHON, authority, curl, plan, program, tls_status, url};
+use crate::common::{Cluster, PATIENCE, Result, load, wait_until};
+use crate::{PYTHON, authority, curl, program, start, tls_status, url};
 
 /// Memory of the first node's agent, in mebibytes (proc_pid_status(5), VmRSS).
 pub fn resident(cluster: &Cluster) -> Result<u64> {
@@ -20,7 +20,7 @@ pub fn resident(cluster: &Cluster) -> Result<u64> {
 fn clients_that_do_not_read_cost_little_memory() -> Result {
     // The first has as many streams as one connection may have.
     let (clients, most, left) = load((100, 300, 60), (1000, 1000, 200));
-    let cluster = Cluster::start_with(Plan { alone: true, ..plan(1, "") })?;
+    let cluster = start(1, "")?;
     curl(&cluster, &["--http2", "-o", "/dev/null", &url("/1m")])?;
     let before = resident(&cluster)?;
     let vip = cluster.lab.vip4().to_string();

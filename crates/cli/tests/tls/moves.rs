@@ -330,7 +330,7 @@ impl Drop for Hog {
 #[test]
 fn no_move_of_many_on_one_connection_is_lost() -> Result {
     let count: u64 = load(300, 100_000);
-    let cluster = Cluster::start_with(Plan { alone: true, ..plan(&MODELS[0]) })?;
+    let cluster = Cluster::start_with(plan(&MODELS[0]))?;
     let _hogs = [Hog::start()?, Hog::start()?];
     let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));
     let words = [PYTHON, &program("alternate.py"), &vip, &authority, &count.to_string(), "40"];

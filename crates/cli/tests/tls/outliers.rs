@@ -7,7 +7,6 @@ use crate::{Connection, curl, plan, url};
 
 fn cluster() -> Result<Cluster> {
     Cluster::start_with(Plan {
-        alone: true,
         pool_lines: "outliers = { failures = 3, time = \"20s\" }\n".to_owned(),
         // An ejected node gets requests while all others are suspect, as they may be on a busy machine.
         limits: "[reports]\nsuspect_after = 100\ndead_after = 200",
