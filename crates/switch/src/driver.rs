@@ -127,7 +127,6 @@ impl<'a> Driver<'a> {
         let now = self.now();
         self.worker.dispatcher.list_flows(now);
         self.say_hello();
-        self.worker.dispatcher.plan().first_asked(now);
         self.flush();
         Ok(())
     }
@@ -461,8 +460,6 @@ impl<'a> Driver<'a> {
         self.recounter.set(&self.cluster);
         self.set_observer()?;
         self.say_hello();
-        let now = self.now();
-        self.worker.dispatcher.plan().first_asked(now);
         self.take_back();
         self.flush();
         Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })

@@ -36,26 +36,6 @@ const LATENCY_FOR: Duration = Duration::from_secs(10);
 /// with a silent node does, is known that late. A look at all of a thousand nodes takes as long as ten choices.
 const NOTED_FOR: Duration = Duration::from_millis(1);
 
-/// How far behind the last report one that packets of the network have overtaken can be. One that is further behind is of an
-/// agent that has been started again.
-const LATE_MAX: u16 = 64;
-
-/// When a node counts as silent.
-#[derive(Clone, Copy, Debug)]
-pub struct Silence {
-    /// Time without a report.
-    pub after: Duration,
-    /// Silence before then is no news of the node.
-    pub since: Duration,
-}
-
-impl Silence {
-    /// Whether it lasts until `now` if the last report came at `at`.
-    fn lasts(self, at: Duration, now: Duration) -> bool {
-        now > at.max(self.since) + self.after
-    }
-}
-
 /// State of a node in the group.
 #[derive(Clone, Debug)]
 struct GroupMember {
@@ -73,8 +53,8 @@ struct GroupMember {
     ejected: bool,
     /// How often it has been ejected.
     ejections: u64,
-    /// Arrival and number of the last report.
-    reported: Option<(Duration, u16)>,
+    /// Sequence number of the last report.
+    number: Option<u16>,
     /// Choices of the node made ahead and not used yet.
     ahead: u32,
     /// Accept queue as the program has last noted it.
@@ -92,7 +72,7 @@ impl GroupMember {
             reason: None,
             ejected: false,
             ejections: 0,
-            reported: None,
+            number: None,
             ahead: 0,
             noted: 0,
         }
@@ -597,20 +577,18 @@ impl Group {
         changes
     }
 
-    /// Applies a report; true if the node's readiness changes. Silence begins when the node has not been heard of for so
-    /// long.
-    pub fn report(&mut self, node: NodeId, report: &Report, silence: Silence, now: Duration) -> bool {
+    /// Applies a report; true if the node's readiness changes. `back` says that the node was silent before.
+    pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
         let Some(member) = self.member(node) else { return false };
-        let late = |before: u16| (0..LATE_MAX).contains(&before.wrapping_sub(report.number));
-        let back = member.reported.is_some_and(|(at, _)| silence.lasts(at, now));
-        if !back && member.reported.is_some_and(|(_, before)| late(before)) {
+        let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
+        if !back && member.number.is_some_and(is_older) {
             return false;
         }
-        let (before, is_first) = (member.reason, member.reported.is_none());
-        if report.is_ready() && (member.why_out().is_some() || back) && !is_first {
+        let before = member.reason;
+        if report.is_ready() && (member.why_out().is_some() || back) && member.number.is_some() {
             member.load.up_since = now;
         }
-        member.reported = Some((now, report.number));
+        member.number = Some(report.number);
         member.reason = report.reason;
         member.load.in_flight = report.in_flight;
         member.load.flows = report.flows;
@@ -644,7 +622,7 @@ impl Group {
     /// The nodes as they are seen here.
     pub fn views(&self, now: Duration) -> impl Iterator<Item = (NodeId, MemberView)> {
         self.members.iter().map(move |member| {
-            let condition = match (member.reported, member.why_out()) {
+            let condition = match (member.number, member.why_out()) {
                 (_, Some(reason)) => Condition::Down(reason),
                 (Some(_), None) => Condition::Up,
                 (None, None) => Condition::Unreported,
@@ -700,10 +678,7 @@ fn can_serve(member: &GroupMember, drained: bool) -> bool {
 /// Whether the node gets requests only if no other node can: it is silent, nobody acknowledges its responses, or it is
 /// ejected.
 fn is_suspect(member: &GroupMember, state: NodeState) -> bool {
-    member.reported.is_none()
-        || state.silent
-        || member.ejected
-        || member.reason == Some(Reason::Unacknowledged)
+    state.silent || member.ejected || member.reason == Some(Reason::Unacknowledged)
 }
 
 #[cfg(test)]

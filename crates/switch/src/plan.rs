@@ -18,7 +18,7 @@ use switchback_wire::message::Order;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{NodeAddress, SB_QUEUE_WHOLE, Seq, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, MemberView, NodeState, Silence};
+use crate::group::{Group, MemberView, NodeState};
 use crate::key::{mirror_point, share_of};
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::destination::{Placement, Session, Side};
@@ -46,7 +46,7 @@ pub struct PlanNode {
     pub drain: bool,
     /// The order of `switchback drain` or `undrain`, until the node reports that it has carried it out.
     pub order: Option<GivenOrder>,
-    /// Since when its silence counts: from when it was first asked for reports, or from when this switch, which was cut
+    /// Since when its silence counts: from when it entered the configuration, or from when this switch, which was cut
     /// off, has heard any node again.
     pub since: Duration,
     /// The last report and its time of arrival.
@@ -77,10 +77,10 @@ impl PlanNode {
         self.drain || self.order.is_some_and(|given| given.order.drain)
     }
 
-    /// When its silence began, if a node without a report has so much time to send one: with the last report, or later if the
-    /// switch was cut off.
-    fn last_heard(&self, first: Duration) -> Duration {
-        self.report.map_or(self.since + first, |(at, _)| at.max(self.since))
+    /// When its silence began: with the last report, or later if the switch was cut off. A node without a report gets
+    /// [`FIRST_REPORT`] to send one.
+    fn last_heard(&self) -> Duration {
+        self.report.map_or(self.since + FIRST_REPORT, |(at, _)| at.max(self.since))
     }
 }
 
@@ -157,11 +157,7 @@ pub enum Choice<'a> {
     Respond(u16),
 }
 
-/// Time for a node to answer one of the first two HELLOs, which are a second apart: the first is lost where the node's link
-/// address has to be asked for.
-const FIRST_ANSWER: Duration = Duration::from_millis(1200);
-
-/// Time for a node to send its first report before it counts as dead, besides that of a node that reports.
+/// Time for a node to learn that reports are wanted and to send the first one.
 const FIRST_REPORT: Duration = Duration::from_secs(2);
 
 /// All state that a dispatch decision depends on.
@@ -290,8 +286,8 @@ impl Plan {
         self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
         let summary = self.node(id).map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
-            silent_after: node.last_heard(FIRST_ANSWER) + self.patience,
-            dead_after: node.last_heard(FIRST_REPORT) + self.longest_patience,
+            silent_after: node.last_heard() + self.patience,
+            dead_after: node.last_heard() + self.longest_patience,
         });
         let before = std::mem::replace(&mut self.summaries[id.index()], summary);
         if before.drained != summary.drained {
@@ -678,12 +674,11 @@ impl Plan {
 
     /// Applies a node's report about one of its listeners; the result is the groups it concerns.
     pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
+        let back = self.is_silent(id, now);
         if self.summaries.iter().all(|summary| summary.is_dead(now)) {
             self.excuse_silence(now);
         }
-        let after = self.patience;
         let Some(node) = self.node_mut(id) else { return Vec::new() };
-        let silence = Silence { after, since: node.since };
         node.report = Some((now, *report));
         let is_draining = report.reason == Some(Reason::Draining);
         if node.order.take_if(|given| given.is_carried_out(is_draining)).is_some() {
@@ -696,16 +691,9 @@ impl Plan {
         let groups: Vec<usize> =
             at_listener.filter(|group| self.groups[*group].id() == report.pool).collect();
         for group in &groups {
-            self.standing_changed |= self.groups[*group].report(id, report, silence, now);
+            self.standing_changed |= self.groups[*group].report(id, report, back, now);
         }
         groups
-    }
-
-    /// The nodes are asked for reports now, for the first time.
-    pub fn first_asked(&mut self, now: Duration) {
-        let unheard = self.nodes.iter_mut().flatten().filter(|node| node.report.is_none());
-        unheard.for_each(|node| node.since = now);
-        self.ids().for_each(|id| self.update_summary(id));
     }
 
     /// The switch was cut off: that it has heard no more of its nodes says nothing about them.

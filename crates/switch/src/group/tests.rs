@@ -8,7 +8,6 @@ use switchback_config::ClusterKey;
 use super::*;
 
 const NODES: u32 = 5;
-const SILENCE: Silence = Silence { after: Duration::from_millis(150), since: Duration::ZERO };
 
 /// What happens to a group.
 #[derive(Clone, Debug)]
@@ -126,7 +125,7 @@ impl Told {
                     newest: 0,
                     software: Default::default(),
                 };
-                group.report(NodeId(*node), &report, SILENCE, *now);
+                group.report(NodeId(*node), &report, false, *now);
             }
             Step::Drained(node) => {
                 self.drained[*node as usize] ^= true;
@@ -136,29 +135,6 @@ impl Told {
         }
         Vec::new()
     }
-}
-
-/// All of a node's listeners are heard again at once when its agent has been started again.
-#[test]
-fn late_reports_are_told_from_those_of_another_agent() {
-    let mut told = Told::new(PolicyKind::RoundRobin, false);
-    let mut report = |number: u16, reason: Option<Reason>, passed: u64| {
-        told.now += Duration::from_millis(passed);
-        told.number = number.wrapping_sub(1);
-        told.take(&Step::Reported(0, 0, reason));
-        told.group.members[0].reason
-    };
-    let draining = Some(Reason::Draining);
-    assert_eq!(report(5000, draining, 0), draining);
-    assert_eq!(report(4999, None, 10), draining, "it is late");
-    assert_eq!(report(5000, None, 10), draining, "it is a copy");
-    assert_eq!(report(5001, None, 10), None);
-    assert_eq!(report(5002, draining, 50), draining);
-    assert_eq!(report(1, None, 50), None, "the agent begins anew, and was hardly silent");
-    assert_eq!(report(2, draining, 50), draining);
-    assert_eq!(report(1, None, 151), None, "the agent begins anew, soon after it has begun before");
-    assert_eq!(report(u16::MAX, draining, 50), None, "it is late");
-    assert_eq!(report(u16::MAX, draining, 3_000_000), draining, "the node was away for long");
 }
 
 proptest! {
