@@ -36,6 +36,10 @@ const LATENCY_FOR: Duration = Duration::from_secs(10);
 /// with a silent node does, is known that late. A look at all of a thousand nodes takes as long as ten choices.
 const NOTED_FOR: Duration = Duration::from_millis(1);
 
+/// How far behind the last report one can be that others have overtaken. One that is further behind is of an agent that has been
+/// started again.
+const LATE_MAX: u16 = 64;
+
 /// State of a node in the group.
 #[derive(Clone, Debug)]
 struct GroupMember {
@@ -580,7 +584,7 @@ impl Group {
     /// Applies a report; true if the node's readiness changes. `back` says that the node was silent before.
     pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
         let Some(member) = self.member(node) else { return false };
-        let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
+        let is_older = |before: u16| before.wrapping_sub(report.number) < LATE_MAX;
         if !back && member.number.is_some_and(is_older) {
             return false;
         }

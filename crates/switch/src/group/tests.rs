@@ -137,6 +137,25 @@ impl Told {
     }
 }
 
+/// All of a node's listeners are heard again at once when its agent has been started again.
+#[test]
+fn late_reports_are_told_from_those_of_another_agent() {
+    let mut told = Told::new(PolicyKind::RoundRobin, false);
+    let mut report = |number: u16, reason: Option<Reason>| {
+        told.number = number.wrapping_sub(1);
+        told.take(&Step::Reported(0, 0, reason));
+        told.group.members[0].reason
+    };
+    let draining = Some(Reason::Draining);
+    assert_eq!(report(5000, draining), draining);
+    assert_eq!(report(4999, None), draining, "it is late");
+    assert_eq!(report(5000, None), draining, "it is a copy");
+    assert_eq!(report(5001, None), None);
+    assert_eq!(report(5002, draining), draining);
+    assert_eq!(report(1, None), None, "the agent begins anew");
+    assert_eq!(report(u16::MAX, draining), None, "it is late");
+}
+
 proptest! {
     #[test]
     fn some_nodes_are_ejected_and_never_too_many(reports in proptest::collection::vec(
