@@ -4,13 +4,11 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use common::responses::Connection;
-use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, start_echo, wait_until};
 use nix::sys::signal::Signal;
 use switchback_lab::{Process, ServerKind};
 
@@ -34,10 +32,8 @@ request_header = { set = { name = "X-Set", value = "1" } }
 pool = "web"
 mirror = "shadow"
 "#;
-const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/echo.py");
-/// The server of the mirror, and where it listens.
+/// The node of the mirror.
 const SHADOW: usize = 2;
-const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 81);
 
 /// A cluster whose mirror writes down what it gets.
 fn start() -> Result<(Cluster, Process)> {
@@ -48,12 +44,7 @@ fn start() -> Result<(Cluster, Process)> {
         routes: ROUTES,
         ..Plan::default()
     })?;
-    let node = cluster.lab.node(SHADOW);
-    fs::write(log(&cluster), "")?;
-    let mut echo = Command::new("python3");
-    echo.args([ECHO, node.name(), text(&log(&cluster))]);
-    let echo = node.spawn("echo", echo)?;
-    node.wait_for_listeners(&echo, &[SocketAddr::from(LISTEN)], PATIENCE)?;
+    let echo = start_echo(cluster.lab.node(SHADOW), &log(&cluster))?;
     cluster.start_daemons()?;
     Ok((cluster, echo))
 }

@@ -46,10 +46,10 @@ mod streams;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, start_echo, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{Output, ServerKind};
 
@@ -80,13 +80,8 @@ fn prepare_echo(plan: Plan) -> Result<Cluster> {
     let cluster = Cluster::prepare(plan)?;
     change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
     for index in 0..nodes {
-        let node = cluster.lab.node(index);
         let log = cluster.lab.directory().join(format!("requests-{index}"));
-        fs::write(&log, "")?;
-        let mut echo = Command::new(PYTHON);
-        echo.args([program("echo.py"), node.name().to_owned(), text(&log).to_owned()]);
-        let echo = node.spawn("echo", echo)?;
-        node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
+        start_echo(cluster.lab.node(index), &log)?;
     }
     Ok(cluster)
 }

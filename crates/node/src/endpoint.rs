@@ -301,30 +301,26 @@ impl Plan {
 
     /// Servers of this machine that get copies of requests, and what they speak.
     fn mirrored(&self) -> Vec<(MirrorServer, ServerAddress, ServerProtocol)> {
-        let mut all = Vec::new();
-        for service in &self.cluster.services {
+        let services = self.cluster.services.iter();
+        let mirrors = services.flat_map(|service| {
             let mirrors = service.routes.iter().filter_map(|route| route.mirror);
-            for pool in mirrors.map(|mirror| &self.cluster.pools[mirror.pool]) {
-                for node in pool
-                    .nodes
-                    .iter()
-                    .filter(|node| self.is_own(**node))
-                    .map(|node| &self.cluster.nodes[*node])
-                {
-                    let address = match service.tls.terminated() {
-                        Some(tls) => server_address(&tls.server),
-                        None => ServerAddress::Tcp(node.server_of(service.listen[0])),
-                    };
-                    let server = MirrorServer {
-                        service: service.name.clone(),
-                        pool: pool_id(&pool.name),
-                        node: node.name.clone(),
-                    };
-                    all.push((server, address, pool.protocol));
-                }
-            }
-        }
-        all
+            mirrors.map(move |mirror| (service, &self.cluster.pools[mirror.pool]))
+        });
+        let servers = mirrors.flat_map(|(service, pool)| {
+            let own = pool.nodes.iter().filter(|node| self.is_own(**node));
+            own.map(move |node| (service, pool, &self.cluster.nodes[*node]))
+        });
+        let servers = servers.map(|(service, pool, node)| {
+            let address = match service.tls.terminated() {
+                Some(tls) => server_address(&tls.server),
+                None => ServerAddress::Tcp(node.server_of(service.listen[0])),
+            };
+            let pool_id = pool_id(&pool.name);
+            let server =
+                MirrorServer { service: service.name.clone(), pool: pool_id, node: node.name.clone() };
+            (server, address, pool.protocol)
+        });
+        servers.collect()
     }
 
     /// Services whose TLS ends at agents, with a pool that contains a node of this machine.

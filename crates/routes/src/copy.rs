@@ -4,6 +4,8 @@ use switchback_config::is_same_variable;
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Head, Limits};
 
+use crate::rewrite::name;
+
 /// Tells a server that a request is a copy.
 const MARK: &str = "X-Mirrored";
 /// Fields about the connection that the request came on (RFC 9110 section 7.6.1), and `Expect`, as nobody waits for 100.
@@ -61,12 +63,6 @@ fn options(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|name| name.eq_ignore_ascii_case("connection"))
         .map_or(&[][..], |name| &line[name.len() + 1..]);
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
-}
-
-/// The name of a field; None in the empty line.
-fn name(line: &[u8]) -> Option<&str> {
-    let colon = line.iter().position(|byte| *byte == b':')?;
-    std::str::from_utf8(&line[..colon]).ok()
 }
 
 #[cfg(test)]

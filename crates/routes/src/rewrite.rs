@@ -52,7 +52,7 @@ fn write(out: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 /// The name of a field; None in the empty line.
-fn name(line: &[u8]) -> Option<&str> {
+pub(crate) fn name(line: &[u8]) -> Option<&str> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     std::str::from_utf8(&line[..colon]).ok()
 }

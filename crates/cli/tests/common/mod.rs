@@ -70,6 +70,17 @@ pub fn build_go(name: &str, source: &str) -> Result<PathBuf> {
     }
 }
 
+/// A server at port 81 of the node's loopback address that answers with what it gets, and writes that to `log`: see
+/// `tls/echo.py`.
+pub fn start_echo(node: &Host, log: &Path) -> Result<Process> {
+    fs::write(log, "")?;
+    let mut echo = Command::new("/usr/bin/python3");
+    echo.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/echo.py"), node.name(), text(log)]);
+    let echo = node.spawn("echo", echo)?;
+    node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
+    Ok(echo)
+}
+
 /// Waits until `state` is what is wanted; an error tells the last state otherwise.
 pub fn wait_until<T: std::fmt::Debug>(
     what: &str,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use switchback_access_log::Ended;
-use switchback_config::{HandOver, Mirror, Protocol, Redirect, Resume, Route, Scheme};
+use switchback_config::{HandOver, Mirror, Protocol, Redirect, Resume, Scheme};
 use switchback_http::{Head, Progress, Version, parse_head};
 use switchback_routes::{copy, location, rewritten, whole_body};
 use tokio::time::timeout_at;
@@ -162,19 +162,17 @@ impl Conversation<'_> {
             return refuse_with(client, service, entry, why, is_head).await;
         }
         let way = service.way(&head, client.client.ip(), Protocol::Http11);
-        let text = match way {
-            Way::Here(_, route) | Way::Elsewhere(_, route) => rewritten(&bytes, &head, &route.rewrite),
-            _ => Ok(Cow::Borrowed(&bytes[head.start..head.len])),
+        let text = match way.route() {
+            Some(route) => rewritten(&bytes, &head, &route.rewrite),
+            None => Ok(Cow::Borrowed(&bytes[head.start..head.len])),
         };
         let (way, text) = match text {
             Ok(text) => (way, text),
             Err(reject) => (Way::Refused(reject), Cow::Borrowed(&[][..])),
         };
         let request = Received { head: &head, bytes: &bytes, text: &text, moved_here };
-        if let Way::Here(_, Route { mirror: Some(mirror), .. })
-        | Way::Elsewhere(_, Route { mirror: Some(mirror), .. }) = way
-        {
-            self.mirror(&client, &request, *mirror);
+        if let Some(mirror) = way.route().and_then(|route| route.mirror) {
+            self.mirror(&client, &request, mirror);
         }
         match way {
             Way::Here(here, _) => self.serve_here(client, entry, &request, here).await,

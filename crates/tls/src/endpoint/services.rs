@@ -352,6 +352,16 @@ pub(super) enum Way<'a> {
     Refused(Reject),
 }
 
+impl<'a> Way<'a> {
+    /// The route of a request that a server gets.
+    pub(super) fn route(self) -> Option<&'a Route> {
+        match self {
+            Way::Here(_, route) | Way::Elsewhere(_, route) => Some(route),
+            Way::Redirect(_) | Way::Respond(_) | Way::Nowhere | Way::Refused(_) => None,
+        }
+    }
+}
+
 impl Service {
     fn new(
         config: ServiceConfig,

@@ -28,9 +28,6 @@ fn picked(plan: &mut Plan, side: Option<Side>, tried: &[NodeId]) -> Vec<NodeId> 
 #[test]
 fn the_wanted_side_answers_as_long_as_it_can() {
     let mut world = world("delegate = \"all\"");
-    for number in [1, 2] {
-        world.report(node(number), "web", SB_REASON_NONE, (0, 511));
-    }
     let plan = world.dispatcher.plan();
     let (own, other) = (plan.node_at(node(1)).unwrap(), plan.node_at(node(2)).unwrap());
     assert_eq!(picked(plan, Some(Side::Others), &[]), [other; 8]);
