@@ -32,7 +32,7 @@ impl Follower<Cluster> for Keeper {
         if before.map(|(admin, _)| admin) == cluster.admin.as_ref() {
             return Ok(Box::new(|| {}));
         }
-        let start = |admin: &Admin| {
+        let start = |admin: &Admin| -> Result<(Admin, Server)> {
             let ask = Arc::clone(&self.ask);
             let server =
                 Server::replace(before.map(|(_, server)| server), admin, self.with_page, move || ask())?;

@@ -11,8 +11,9 @@ use nix::sys::signal::{Signal, raise};
 use switchback_admin::{Keeper, asker};
 use switchback_node::MapHandle;
 use switchback_runtime::events::{self, Format};
-use switchback_runtime::{Ender, Signals, control, interface};
+use switchback_runtime::{Ender, Signals, control, first_document, interface};
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::files::{CLIENT_FILE, CLUSTER_FILE};
 
@@ -22,9 +23,9 @@ use crate::files::{CLIENT_FILE, CLUSTER_FILE};
 /// reload` apply a changed file.
 #[derive(Args)]
 pub struct Switch {
-    /// The cluster.toml
+    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// Where clients' packets and the nodes' answers come in; may be given more than once
     #[arg(long = "interface", value_name = "IF", required = true)]
     interfaces: Vec<String>,
@@ -56,7 +57,7 @@ impl Switch {
         let admin = admin(&[(switchback_switch::ROLE, first)])?;
         let Threads { threads } = threads;
         Ok(switchback_switch::run(switchback_switch::Options {
-            config,
+            config: config.source(switchback_switch::ROLE)?,
             interfaces,
             zone,
             name,
@@ -74,9 +75,9 @@ impl Switch {
 /// and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Node {
-    /// The cluster.toml
+    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// Which [[node]] of the file this machine is
     #[arg(long)]
     name: String,
@@ -138,6 +139,7 @@ impl Node {
     pub fn run(self) -> Result<(), Failure> {
         let Node { config, name, interface, log } = self;
         log.begin();
+        let config = config.source(switchback_node::ROLE)?;
         let admin = admin(&[(switchback_node::ROLE, &interface)])?;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface, admin })?)
     }
@@ -149,9 +151,9 @@ impl Node {
 /// leave the machine. Ends on SIGTERM or SIGINT; SIGHUP and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Run {
-    /// The cluster.toml
+    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// The name of this machine in the file
     #[arg(long)]
     name: String,
@@ -171,13 +173,13 @@ impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let Run { config, name, zone, threads, .. } = &self;
         self.log.begin();
-        let cluster = switchback_config::load(config)?;
+        let source = config.source("run")?;
+        let (_, cluster) = first_document(&*source, |document| Ok(document.cluster()?))?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);
         let is_switch = cluster.switches.iter().any(|switch| switch.name == *name);
         if node.is_none() && !is_switch {
             return Err(Failure::invalid(format!(
-                "{} has no [[switch]] and no [[node]] with the name {name}",
-                config.display()
+                "{config} has no [[switch]] and no [[node]] with the name {name}"
             )));
         }
         let interface = match (&self.interface, node) {
@@ -194,14 +196,14 @@ impl Run {
         let roles = roles.into_iter().filter(|(is, _)| *is).map(|(_, role)| (role, &interface[..]));
         let admin = admin(&roles.collect::<Vec<_>>())?;
         let switch = switchback_switch::Options {
-            config: config.clone(),
+            config: Arc::clone(&source),
             interfaces: vec![interface.clone()],
             zone: zone.clone(),
             name: Some(name.clone()),
             threads: threads.threads,
             admin: admin.clone(),
         };
-        let agent = switchback_node::Options { config: config.clone(), name: name.clone(), interface, admin };
+        let agent = switchback_node::Options { config: source, name: name.clone(), interface, admin };
         match (node.is_some(), is_switch) {
             (true, true) => run_both(switch, agent),
             (true, false) => Ok(switchback_node::run(agent)?),

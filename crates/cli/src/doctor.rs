@@ -1,13 +1,13 @@
 //! `doctor`: the machine's unmet requirements, and remedies.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use switchback_config::Cluster;
 use switchback_runtime::{Check, Facts, check_node, check_switch};
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::survey::{self, Row};
 
@@ -21,7 +21,7 @@ pub struct Doctor {
     interface: Option<String>,
     /// The cluster.toml: its ports are checked, and then the whole cluster, as `switchback test` does
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    config: Option<Config>,
     /// What the machine is to be; without, both are checked
     #[arg(long, value_enum)]
     role: Option<Role>,
@@ -40,7 +40,7 @@ impl Doctor {
     pub fn run(self) -> Result<(), Failure> {
         let interface = self.interface.or_else(default_interface).unwrap_or_default();
         let facts = Facts::gather(&interface);
-        let cluster = self.config.map(|file| switchback_config::load(&file)).transpose()?;
+        let cluster = self.config.map(|config| config.cluster()).transpose()?;
         let (ports, own_ports) = match &cluster {
             Some(cluster) => (switchback_node::server_ports(cluster), tls_ports(cluster)),
             // Every MPTCP listener counts, and services with TLS may be on their usual ports.

@@ -1,7 +1,7 @@
 //! `drain` and `undrain`: a node is drained, or this machine's switch withdrawn, and returned to service.
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
@@ -11,6 +11,7 @@ use switchback_runtime::control::{ControlClient, Request, Response};
 use switchback_runtime::marks;
 use switchback_status::Status;
 
+use crate::config::Config;
 use crate::control::Target;
 use crate::explain;
 use crate::failure::Failure;
@@ -78,7 +79,11 @@ impl NodeNames {
     pub fn run(self) -> Result<(), Failure> {
         let sockets = Target { socket: None }.sockets().unwrap_or_default();
         let mut names: Vec<String> = if sockets.is_empty() {
-            explain::load(Path::new(CLUSTER_FILE))?.nodes.into_iter().map(|node| node.name).collect()
+            explain::load(&Config::File(CLUSTER_FILE.into()))?
+                .nodes
+                .into_iter()
+                .map(|node| node.name)
+                .collect()
         } else {
             sockets.iter().filter_map(|socket| Status::ask(socket, ASKED).ok()).flat_map(names_in).collect()
         };

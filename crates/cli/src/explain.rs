@@ -9,7 +9,7 @@ mod text;
 mod tls;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use switchback_access_log::escape::{printable, printable_json};
@@ -17,6 +17,7 @@ use switchback_config::Cluster;
 use switchback_switch::explain::{Connection, Explainer};
 use switchback_wire::Seq;
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::files::CLUSTER_FILE;
 use explained::{Begins, Explained};
@@ -30,7 +31,7 @@ use request::{Destination, Options, Request};
 pub struct Explain {
     /// The cluster.toml; its key file is needed only to tell what session cookies say
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// An http:// or https:// URL, or a path
     #[arg(value_name = "URL", required_unless_present_any = ["request", "pcap"])]
     url: Option<String>,
@@ -85,10 +86,7 @@ impl Explain {
 }
 
 /// The configuration, without its key if that cannot be read: possibly only root may.
-pub fn load(file: &Path) -> Result<Cluster, Failure> {
-    if let Ok(cluster) = switchback_config::load(file) {
-        return Ok(cluster);
-    }
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot_read(file, error))?;
-    Ok(switchback_config::parse(&text, file, |_| Ok(Vec::new()))?)
+pub fn load(config: &Config) -> Result<Cluster, Failure> {
+    let document = config.document()?;
+    Ok(document.cluster().or_else(|_| document.parse(|_| Ok(Vec::new())))?)
 }

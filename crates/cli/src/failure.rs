@@ -92,6 +92,12 @@ impl From<switchback_runtime::Error> for Failure {
     }
 }
 
+impl From<switchback_etcd::Error> for Failure {
+    fn from(error: switchback_etcd::Error) -> Self {
+        Failure::system(error.to_string())
+    }
+}
+
 impl From<ScenarioError> for Failure {
     fn from(error: ScenarioError) -> Self {
         match error {

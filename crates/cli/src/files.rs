@@ -1,14 +1,15 @@
 //! `check` and `keygen`: the files on every machine of a cluster.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use switchback_access_log::escape::printable;
-use switchback_config::{Client, Cluster, Diagnostic};
+use switchback_config::{Client, Cluster, Diagnostic, Document};
 use switchback_runtime::interface;
 use switchback_sim::Scenario;
 
+use crate::config::Config;
 use crate::failure::Failure;
 
 /// Where a cluster.toml is unless another one is named.
@@ -25,28 +26,31 @@ pub const CLIENT_FILE: &str = "/etc/switchback/client.toml";
 pub struct Check {
     /// The file; which of the three it is, is told by its keys
     #[arg(default_value = CLUSTER_FILE)]
-    file: PathBuf,
+    file: Config,
 }
 
-/// Returns the summary of a valid text of this file, and the warnings about it.
-type Checker = fn(&str, &Path) -> Result<(String, Vec<Diagnostic>), Failure>;
+/// Returns the summary of a valid document, and the warnings about it.
+type Checker = fn(&Document) -> Result<(String, Vec<Diagnostic>), Failure>;
 
 impl Check {
     pub fn run(self) -> Result<(), Failure> {
-        let text = switchback_config::read_text(&self.file)?;
+        let document = self.file.document()?;
+        let text = &document.text;
         let kinds: [(usize, Checker); 3] = [
-            (Scenario::resemblance(&text), |text, file| {
-                Ok((Scenario::read(text, file)?.summary(), Vec::new()))
+            (Scenario::resemblance(text), |Document { text, name, .. }| {
+                Ok((Scenario::read(text, name)?.summary(), Vec::new()))
             }),
-            (Client::resemblance(&text), |text, file| Ok((Client::read(text, file)?.summary(), Vec::new()))),
-            (Cluster::resemblance(&text), |text, file| {
-                let checked = switchback_tls::check_text(text, file, &interface::all_addresses()?)?;
+            (Client::resemblance(text), |Document { text, name, .. }| {
+                Ok((Client::read(text, name)?.summary(), Vec::new()))
+            }),
+            (Cluster::resemblance(text), |document| {
+                let checked = switchback_tls::check(document, &interface::all_addresses()?)?;
                 Ok((checked.cluster.summary(), checked.warnings))
             }),
         ];
         // Of equals the last one.
         let (_, check) = kinds.into_iter().max_by_key(|(resemblance, _)| *resemblance).expect("three kinds");
-        let (summary, warnings) = check(&text, &self.file)?;
+        let (summary, warnings) = check(&document)?;
         warnings.iter().for_each(|warning| eprintln!("{}", printable(&warning.to_string())));
         println!("ok: {summary}");
         Ok(())
@@ -63,7 +67,7 @@ pub struct Keygen {
     client: Vec<IpAddr>,
     /// The cluster.toml whose cluster key they are made from
     #[arg(long, value_name = "FILE", requires = "client", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// Where to write it, readable by its owner only; a file that exists is left alone. Without, the key goes
     /// to the standard output
     file: Option<PathBuf>,
@@ -76,7 +80,7 @@ impl Keygen {
                 .map_err(|error| Failure::system(format!("no random bytes for a key: {error}")))?;
             switchback_config::key_file_text(&key)
         } else {
-            let keys = switchback_config::load(&self.config)?.keys;
+            let keys = self.config.cluster()?.keys;
             switchback_config::client_key_file_text(&keys, &self.client)
         };
         match self.file {

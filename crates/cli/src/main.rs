@@ -4,6 +4,8 @@
 // Comments of arguments are help texts, in which `[[switch]]` is a table of the configuration.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod apply;
+mod config;
 mod control;
 mod daemon;
 mod demo;
@@ -49,6 +51,9 @@ enum Command {
     Node(daemon::Node),
     Client(daemon::Client),
     Check(files::Check),
+    Apply(apply::Apply),
+    History(apply::History),
+    Rollback(apply::Rollback),
     Keygen(files::Keygen),
     Doctor(doctor::Doctor),
     Test(survey::Test),
@@ -81,6 +86,9 @@ fn main() -> ExitCode {
         Command::Node(command) => command.run(),
         Command::Client(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Apply(command) => command.run(),
+        Command::History(command) => command.run(),
+        Command::Rollback(command) => command.run(),
         Command::Keygen(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Test(command) => command.run(),

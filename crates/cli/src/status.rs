@@ -27,6 +27,7 @@ pub fn render(status: &Status) -> String {
 
 fn switch(status: &SwitchStatus) -> String {
     let mut text = format!("switch, up {}, {} flows\n", duration(status.uptime_s), status.flows);
+    text += &configured(&status.config, status.config_version);
     for interface in &status.interfaces {
         let sends = if interface.kernel_sends { ", packets sent by the kernel" } else { "" };
         text += &format!("interface {}, XDP {}{sends}\n", interface.name, interface.mode);
@@ -75,6 +76,11 @@ fn switch(status: &SwitchStatus) -> String {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
     });
     text + &last(&status.events)
+}
+
+/// The configuration of a process whose source counts versions.
+fn configured(config: &str, version: Option<u64>) -> String {
+    version.map_or(String::new(), |version| format!("configuration version {version} ({config})\n"))
 }
 
 /// The row of a node, out of `all` requests of all nodes.
@@ -195,6 +201,7 @@ fn node(status: &NodeStatus) -> String {
         list(&status.vips),
         list(&status.switches),
     );
+    text += &configured(&status.config, status.config_version);
     text += &format!(
         "requests in flight {}, first byte after {}, CPU {:.0}%\n",
         status.in_flight,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use switchback_status::Status;
 use switchback_survey::{Asker, Machine, Server, Silence, VipListener};
 use switchback_wire::SB_GENEVE_PORT;
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::files::CLUSTER_FILE;
 use crate::table::{Align, Table};
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Test {
     /// The cluster.toml
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
-    config: PathBuf,
+    config: Config,
     /// Try again until nothing fails, for so long, such as 30s
     #[arg(long, value_name = "TIME")]
     wait: Option<SignedDuration>,
@@ -53,7 +53,7 @@ pub struct Test {
 
 impl Test {
     pub fn run(self) -> Result<(), Failure> {
-        let cluster = switchback_config::load(&self.config)?;
+        let cluster = self.config.cluster()?;
         let wait = self.wait.and_then(|wait| Duration::try_from(wait).ok()).unwrap_or_default();
         let deadline = Instant::now() + wait;
         let rows = loop {

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use switchback_config::Client;
 use switchback_runtime::control::{ControlServer, Request, Response};
-use switchback_runtime::events;
+use switchback_runtime::events::{self, Reloaded};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_ready};
@@ -64,8 +64,7 @@ pub fn run(options: Options) -> Result<()> {
 }
 
 fn load(options: &Options) -> Result<Client> {
-    Client::load(&options.config)
-        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))
+    Ok(Client::load(&options.config)?)
 }
 
 struct Agent<'obj> {
@@ -123,19 +122,19 @@ impl Agent<'_> {
 
     /// Reads the configuration again, applies it, and logs that; the result has one line per change.
     fn reload(&mut self) -> Result<Vec<String>> {
-        events::log_reload(self.try_reload().map(|lines| (lines, Vec::<String>::new())))
+        events::log_reload(self.try_reload())
     }
 
-    fn try_reload(&mut self) -> Result<Vec<String>> {
+    fn try_reload(&mut self) -> Result<Reloaded<String>> {
         let new = load(&self.options)?;
         if let Err(error) = self.programs.configure(&new) {
             // The first error is the one to report.
             let _ = self.programs.configure(&self.client);
             return Err(error);
         }
-        let lines = self.client.diff(&new);
+        let changes = self.client.diff(&new);
         self.client = new;
-        Ok(lines)
+        Ok(Reloaded { changes, ..Reloaded::default() })
     }
 
     fn status(&self) -> Result<ClientStatus> {

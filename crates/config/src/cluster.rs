@@ -35,6 +35,8 @@ pub struct Cluster {
     pub clients: Vec<Network>,
     /// First four bytes of the SHA-256 of the file, by which machines tell each other which configuration they have.
     pub hash: u32,
+    /// Version of the [`Document`](crate::Document).
+    pub version: Option<u64>,
 }
 
 impl Cluster {

@@ -93,7 +93,7 @@ pub(crate) fn read_keys(path: &Path) -> Result<Vec<ClusterKey>, Error> {
 }
 
 /// The text of a file that only its owner may access; `remedy` is for a missing one.
-pub(crate) fn read_private(path: &Path, remedy: String) -> Result<String, Error> {
+pub fn read_private(path: &Path, remedy: String) -> Result<String, Error> {
     let failed = |source: io::Error| {
         let remedy = (source.kind() == io::ErrorKind::NotFound).then(|| remedy.clone());
         Error::Read { file: path.to_owned(), source, remedy }

@@ -8,8 +8,8 @@
 //! looks at the other files that it names; `key` handles the cluster key, which is kept in a file of its own because
 //! `cluster.toml` is shown around and the key must not be.
 //!
-//! [`parse`] is all of it of which only lists of networks are on the disk, [`load`] reads `cluster.toml` and the key, and
-//! [`check`] looks at every file.
+//! A [`Document`] is a text and its place; it comes from a [`Source`]. [`Document::parse`] is all of it of which only lists
+//! of networks are on the disk, [`Document::cluster`] reads the key, too, and [`Document::check`] looks at every file.
 
 mod access_log;
 mod acme;
@@ -42,6 +42,7 @@ mod rewrite;
 mod route;
 mod service;
 mod shape;
+mod source;
 mod structure;
 mod switch;
 mod syntax;
@@ -62,7 +63,7 @@ pub use error::{Diagnostic, Error, Severity, read_text};
 pub use files::{Checked, Finding, TlsFile, TlsFiles};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
-pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
+pub use key::{ClusterKey, generate_key, key_file_text, read_private, write_key, write_private};
 pub use limits::{Caps, Limits, TlsLimits};
 pub use mirror::Mirror;
 pub use network::{Admitted, ClientMatch, MAX_NETWORKS, Network, Networks};
@@ -79,6 +80,7 @@ pub use reports::Reports;
 pub use rewrite::{CERTIFICATE_FIELDS, CLIENT_FIELDS, NewField, Rewrite, is_same_variable};
 pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, Split, ValueMatch};
 pub use service::{MAX_LISTEN, Service};
+pub use source::{Document, FileSource, Source};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::{PolicyKind, Terms};
 pub use tls::{
@@ -90,21 +92,7 @@ pub use tls::{
 ///
 /// Mistakes in `cluster.toml` are reported before the key file is looked at.
 pub fn load(path: &Path) -> Result<Cluster, Error> {
-    parse(&read_text(path)?, path, key::read_keys)
-}
-
-/// As [`load`] with `text` as the content of `file`, and looks at the other files as well, with warnings of what is valid
-/// and yet cannot be meant.
-///
-/// `findings` says what is to be found in files of a service with TLS, whose paths are ready to be opened; a mistake makes
-/// the whole invalid.
-pub fn check(
-    text: &str,
-    file: &Path,
-    mut findings: impl FnMut(&Cluster, &Service, TlsFiles<'_>) -> Vec<Finding>,
-) -> Result<Checked, Error> {
-    let look = |raw: &raw::File, cluster: &Cluster| files::look(raw, cluster, &mut findings);
-    checked(text, file, look, key::read_keys)
+    Document::read(path)?.cluster()
 }
 
 /// Checks `text` as the content of `file`; reads no other file but the lists of networks that it names.
@@ -117,34 +105,63 @@ pub fn parse(
     file: &Path,
     keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
 ) -> Result<Cluster, Error> {
-    Ok(checked(text, file, |_, _| files::Found::default(), keys)?.cluster)
+    Document::new(text, file).parse(keys)
 }
 
-fn checked(
-    text: &str,
-    file: &Path,
-    look: impl FnOnce(&raw::File, &Cluster) -> files::Found,
-    keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
-) -> Result<Checked, Error> {
-    let invalid = |mistakes| error::invalid(text, file, mistakes);
-    let (raw, mistakes) = document::read_all::<raw::File>(text).map_err(|mistake| invalid(vec![mistake]))?;
-    let directory = file.parent().unwrap_or(Path::new(""));
-    let (mut cluster, mut warnings) = validate::check(&raw, mistakes, directory).map_err(invalid)?;
-    for service in &mut cluster.services {
-        if let TlsMode::Terminate(tls) = &mut service.tls {
-            tls.join(directory);
+impl Document {
+    /// The cluster and its keys. Of other files, only lists of networks and the key file are read.
+    pub fn cluster(&self) -> Result<Cluster, Error> {
+        self.parse(key::read_keys)
+    }
+
+    /// As [`Document::cluster`]; `keys` is asked for the keys in the key file once everything else has been found valid.
+    pub fn parse(
+        &self,
+        keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
+    ) -> Result<Cluster, Error> {
+        Ok(self.read_with(|_, _| files::Found::default(), keys)?.cluster)
+    }
+
+    /// As [`Document::cluster`], and looks at the other files as well, with warnings of what is valid and yet cannot be
+    /// meant.
+    ///
+    /// `findings` says what is to be found in files of a service with TLS, whose paths are ready to be opened; a mistake makes
+    /// the whole invalid.
+    pub fn check(
+        &self,
+        mut findings: impl FnMut(&Cluster, &Service, TlsFiles<'_>) -> Vec<Finding>,
+    ) -> Result<Checked, Error> {
+        let look = |raw: &raw::File, cluster: &Cluster| files::look(raw, cluster, &mut findings);
+        self.read_with(look, key::read_keys)
+    }
+
+    fn read_with(
+        &self,
+        look: impl FnOnce(&raw::File, &Cluster) -> files::Found,
+        keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
+    ) -> Result<Checked, Error> {
+        let Document { text, name, directory, version } = self;
+        let invalid = |mistakes| error::invalid(text, name, mistakes);
+        let (raw, mistakes) =
+            document::read_all::<raw::File>(text).map_err(|mistake| invalid(vec![mistake]))?;
+        let (mut cluster, mut warnings) = validate::check(&raw, mistakes, directory).map_err(invalid)?;
+        for service in &mut cluster.services {
+            if let TlsMode::Terminate(tls) = &mut service.tls {
+                tls.join(directory);
+            }
         }
+        if let Some(acme) = &mut cluster.acme {
+            acme.join(directory);
+        }
+        let found = look(&raw, &cluster);
+        if !found.mistakes.is_empty() {
+            return Err(invalid(found.mistakes));
+        }
+        warnings.extend(found.warnings);
+        cluster.keys = keys(&directory.join(raw.cluster.key_file.get_ref()))?;
+        let hash: [u8; 32] = Sha256::digest(text).into();
+        cluster.hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        cluster.version = *version;
+        Ok(Checked { cluster, warnings: error::diagnostics(text, name, warnings, Severity::Warning) })
     }
-    if let Some(acme) = &mut cluster.acme {
-        acme.join(directory);
-    }
-    let found = look(&raw, &cluster);
-    if !found.mistakes.is_empty() {
-        return Err(invalid(found.mistakes));
-    }
-    warnings.extend(found.warnings);
-    cluster.keys = keys(&directory.join(raw.cluster.key_file.get_ref()))?;
-    let hash: [u8; 32] = Sha256::digest(text).into();
-    cluster.hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
-    Ok(Checked { cluster, warnings: error::diagnostics(text, file, warnings, Severity::Warning) })
 }

@@ -107,6 +107,7 @@ pub(crate) fn check(
         rank: Rank::default(),
         clients,
         hash: 0,
+        version: None,
     };
     if mistakes.count() == 0 {
         mistakes.issued_at_nodes(file, &cluster);

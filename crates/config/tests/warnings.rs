@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::changed;
-use switchback_config::{Checked, Error, Finding, TlsFile, TlsFiles, check, generate_key, write_key};
+use switchback_config::{Checked, Document, Error, Finding, TlsFile, TlsFiles, generate_key, write_key};
 
 /// The result of `check` for a file with this text, in a directory of the test's own.
 fn checked(test: &str, text: &str, findings: &[Finding]) -> Result<Checked, Error> {
@@ -16,7 +16,7 @@ fn checked(test: &str, text: &str, findings: &[Finding]) -> Result<Checked, Erro
     fs::create_dir_all(&directory).unwrap();
     write_key(&directory.join("cluster.key"), &generate_key().unwrap()).unwrap();
     let file = directory.join("cluster.toml");
-    check(text, &file, |_, _, files| {
+    Document::new(text, &file).check(|_, _, files| {
         let (path, is_of_these): (_, fn(TlsFile) -> bool) = match files {
             TlsFiles::Certificate(files) => (&files.chain, |file| !is_of_clients(file)),
             TlsFiles::ClientCertificates(files) => (&files.ca, is_of_clients),

@@ -6,19 +6,19 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use switchback_config::{Cluster, Diagnostic};
+use switchback_config::{Cluster, Diagnostic, Source};
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
-use switchback_runtime::events;
+use switchback_runtime::events::{self, Reloaded};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{
-    Doing, Error, Facts, Follower, Result, Signals, checks, interface, monotonic_ns, netns_cookie, tell_ready,
+    Doing, Error, Facts, Follower, Result, Signals, checks, first_document, interface, monotonic_ns,
+    netns_cookie, tell_ready,
 };
 use switchback_status::node::NodeStatus;
 use switchback_survey::Responder;
@@ -64,8 +64,8 @@ const BUSY_TICK: Duration = Duration::from_millis(5);
 /// Options of `switchback node`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Path of `cluster.toml`.
-    pub config: PathBuf,
+    /// Where `cluster.toml` comes from.
+    pub config: Arc<dyn Source>,
     /// Name in the configuration of a node of this machine.
     pub name: String,
     /// Interface for handoff packets and responses.
@@ -96,7 +96,8 @@ pub trait SwitchHere {
 
 /// `switch` is the switch in the same process.
 fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
-    let (mut plan, _) = Plan::load(&options.config, &options.name)?;
+    let (document, (mut plan, _)) =
+        first_document(&*options.config, |document| Plan::read(document, &options.name))?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
     plan.adopting = plan.adopting.on(&facts);
@@ -182,6 +183,8 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
                 ending: Ending::Not,
             };
             agent.drain_tls();
+            agent.options.config.accept(&document);
+            agent.options.config.follow(&document, signals.reloader());
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
             (ended, agent.loopback, agent.programs, agent.guards, agent.drains.has_any())
         }
@@ -430,6 +433,7 @@ impl Agent<'_> {
             name: self.options.name.clone(),
             version: software.version().unwrap_or_default(),
             config: software.config_digits().unwrap_or_default(),
+            config_version: self.plan.cluster.version,
             interface: self.options.interface.clone(),
             pid: std::process::id(),
             address: Some(self.plan.address),
@@ -507,9 +511,9 @@ impl Agent<'_> {
         events::log_reload(self.try_reload())
     }
 
-    /// Returns the changes and the warnings.
-    fn try_reload(&mut self) -> Result<(Vec<String>, Vec<Diagnostic>)> {
-        let (mut new, warnings) = Plan::load(&self.options.config, &self.options.name)?;
+    fn try_reload(&mut self) -> Result<Reloaded<Diagnostic>> {
+        let document = self.options.config.newest()?;
+        let (mut new, warnings) = Plan::read(&document, &self.options.name)?;
         new.beside_switch = self.plan.beside_switch;
         new.adopting = new.adopting.on(&Facts::gather(&self.options.interface));
         new.judges = Judges::of(&new, &self.plan.judges);
@@ -542,7 +546,7 @@ impl Agent<'_> {
             let _ = self.tls.set(&self.plan, &self.programs);
             return Err(error);
         }
-        let lines = self.plan.cluster.diff(&new.cluster);
+        let changes = self.plan.cluster.diff(&new.cluster);
         serve_admin();
         let old = std::mem::replace(&mut self.plan, new);
         self.drains = drains;
@@ -552,7 +556,8 @@ impl Agent<'_> {
         self.checks.set(self.plan.checks())?;
         self.reporter.set_interval(self.plan.cluster.reports.interval)?;
         self.report()?;
-        Ok((lines, warnings))
+        self.options.config.accept(&document);
+        Ok(Reloaded { version: document.version, changes, warnings })
     }
 
     /// Adds the new parts of a plan. A VIP is guarded before its address is added.

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,7 +55,7 @@ impl TlsEndpoint {
         let certificates = plan.issued();
         let domains: HashSet<String> = certificates.iter().filter_map(|all| all.first().cloned()).collect();
         issued.want(domains.clone());
-        Keeper::read(&state_directory(), &certificates, issued);
+        Keeper::read(&switchback_runtime::state_directory(), &certificates, issued);
         let services =
             plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, (keys, issued)));
         let services = services.collect::<Result<Vec<_>>>()?;
@@ -82,7 +81,13 @@ impl TlsEndpoint {
         match plan.cluster.acme.as_ref().filter(|_| !certificates.is_empty()) {
             Some(acme) => {
                 let teller = plan.orders().then_some(teller);
-                keeper.set(acme, (&state_directory(), certificates), issued, teller, endpoint);
+                keeper.set(
+                    acme,
+                    (&switchback_runtime::state_directory(), certificates),
+                    issued,
+                    teller,
+                    endpoint,
+                );
             }
             None => keeper.stop(),
         }
@@ -196,12 +201,6 @@ impl TlsEndpoint {
 /// Seconds since 1970.
 fn unix(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// Where state is kept: where systemd says (systemd.exec(5), `StateDirectory=`), or where that is without it.
-fn state_directory() -> PathBuf {
-    let said = std::env::var_os("STATE_DIRECTORY").filter(|said| !said.is_empty());
-    said.map_or("/var/lib/switchback".into(), PathBuf::from)
 }
 
 /// Starts the endpoint. From now on the process has keys, which must not get into a core file or be read by another

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 
-use switchback_config::{Checked, Cluster, Diagnostic, Node, Pool, Resume, Server, Service, TlsMode};
+use switchback_config::{
+    Checked, Cluster, Diagnostic, Document, Node, Pool, Resume, Server, Service, TlsMode,
+};
 use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
@@ -79,11 +80,10 @@ pub(crate) struct PoolListener {
 }
 
 impl Plan {
-    /// Reads the file and finds the node in it. Logs the warnings about the file, which are also returned.
-    pub(crate) fn load(config: &Path, name: &str) -> Result<(Plan, Vec<Diagnostic>), Error> {
+    /// Reads a document and finds the node in it. Logs the warnings about the document, which are also returned.
+    pub(crate) fn read(document: &Document, name: &str) -> Result<(Plan, Vec<Diagnostic>), Error> {
         let own = interface::all_addresses()?;
-        let Checked { cluster, warnings } = switchback_tls::check(config, &own)
-            .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
+        let Checked { cluster, warnings } = switchback_tls::check(document, &own)?;
         let plan = Plan { own, ..Plan::new(cluster, name)? };
         events::log_warnings(&warnings);
         Ok((plan, warnings))

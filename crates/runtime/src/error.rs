@@ -55,6 +55,13 @@ impl fmt::Display for Error {
 /// Without a source: the message includes that of the cause.
 impl std::error::Error for Error {}
 
+/// Mistakes in a file are in the form `file:line:column: what is wrong`.
+impl From<switchback_config::Error> for Error {
+    fn from(error: switchback_config::Error) -> Error {
+        Error::new(error.to_string()).with_exit_status(error.exit_status())
+    }
+}
+
 /// Adds the operation to an error.
 pub trait Doing<T> {
     /// `what` completes the sentence "cannot ...".

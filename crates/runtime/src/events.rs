@@ -118,12 +118,24 @@ pub fn log_warnings(warnings: &[impl Display]) {
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
 }
 
+/// A configuration that has come into force.
+#[derive(Clone, Debug, Default)]
+pub struct Reloaded<W> {
+    /// Version of the document, if its source counts them.
+    pub version: Option<u64>,
+    /// One line for each change.
+    pub changes: Vec<String>,
+    /// Warnings about it, which have been logged.
+    pub warnings: Vec<W>,
+}
+
 /// Logs the result of a reload: its changes, or why there is none. Returns what to answer to `switchback reload`: the
-/// changes and the warnings, which have been logged.
-pub fn log_reload(result: Result<(Vec<String>, Vec<impl Display>)>) -> Result<Vec<String>> {
+/// changes and the warnings.
+pub fn log_reload(result: Result<Reloaded<impl Display>>) -> Result<Vec<String>> {
     match result {
-        Ok((mut lines, warnings)) => {
-            log::info!("reloaded: {}", lines.join("; "));
+        Ok(Reloaded { version, changes: mut lines, warnings }) => {
+            let version = version.map_or(String::new(), |version| format!(" version {version}"));
+            log::info!("reloaded{version}: {}", lines.join("; "));
             lines.extend(warnings.iter().map(ToString::to_string));
             Ok(lines)
         }

@@ -25,6 +25,7 @@ pub mod privileges;
 pub mod programs;
 mod signals;
 mod sockmap;
+mod source;
 
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};
@@ -32,9 +33,11 @@ pub use facts::Facts;
 pub use follower::Follower;
 pub use signals::{Ender, Signals, Wishes};
 pub use sockmap::hides_unread;
+pub use source::first_document;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
@@ -47,6 +50,13 @@ pub fn tell_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         log::warn!("cannot tell the service manager at NOTIFY_SOCKET that all is ready: {error}");
     }
+}
+
+/// Directory of state that outlives the machine's boot: where systemd says (systemd.exec(5), `StateDirectory=`), or where that
+/// is without it.
+pub fn state_directory() -> PathBuf {
+    let said = std::env::var_os("STATE_DIRECTORY").filter(|said| !said.is_empty());
+    said.map_or("/var/lib/switchback".into(), PathBuf::from)
 }
 
 /// The clock of `bpf_ktime_get_ns()`.

@@ -18,14 +18,26 @@ const OTHERS: [Signal; 2] = [Signal::SIGHUP, Signal::SIGUSR1];
 /// SIGTERM, SIGINT, SIGHUP and SIGUSR1, which end the process no longer by themselves.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
-    told_to_end: Arc<AtomicBool>,
+    told: Arc<Told>,
+}
+
+/// What this process tells one of its daemons.
+struct Told {
+    to_end: AtomicBool,
+    to_reload: AtomicBool,
+    wake: UnixStream,
+}
+
+impl Told {
+    fn tell(&self, what: &AtomicBool) {
+        what.store(true, Ordering::Relaxed);
+        // If that fails, the daemon is awake already, or has ended.
+        let _ = (&self.wake).write(&[0]);
+    }
 }
 
 /// Ends a daemon whose [`Signals`] do not include SIGTERM and SIGINT.
-pub struct Ender {
-    told_to_end: Arc<AtomicBool>,
-    wake: UnixStream,
-}
+pub struct Ender(Arc<Told>);
 
 impl Signals {
     /// Takes the signals over from their default actions.
@@ -45,8 +57,14 @@ impl Signals {
         let wake = write.try_clone().doing(doing)?;
         let numbers = signals.iter().map(|signal| *signal as i32);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers).doing(doing)?;
-        let told_to_end = Arc::<AtomicBool>::default();
-        Ok((Signals { delivery, told_to_end: Arc::clone(&told_to_end) }, Ender { told_to_end, wake }))
+        let told = Arc::new(Told { to_end: AtomicBool::default(), to_reload: AtomicBool::default(), wake });
+        Ok((Signals { delivery, told: Arc::clone(&told) }, Ender(told)))
+    }
+
+    /// A function that has the effect of SIGHUP on this daemon alone.
+    pub fn reloader(&self) -> Box<dyn Fn() + Send + Sync> {
+        let told = Arc::clone(&self.told);
+        Box::new(move || told.tell(&told.to_reload))
     }
 
     /// The signals that have arrived since the last call.
@@ -60,7 +78,8 @@ impl Signals {
             }
         }
         // After the pipe was emptied: what is told later wakes again.
-        wishes.end |= self.told_to_end.swap(false, Ordering::Relaxed);
+        wishes.end |= self.told.to_end.swap(false, Ordering::Relaxed);
+        wishes.reload |= self.told.to_reload.swap(false, Ordering::Relaxed);
         wishes
     }
 }
@@ -68,16 +87,14 @@ impl Signals {
 impl Ender {
     /// Has the effect of SIGTERM on the daemon.
     pub fn end(&self) {
-        self.told_to_end.store(true, Ordering::Relaxed);
-        // If that fails, the daemon is awake already, or has ended.
-        let _ = (&self.wake).write(&[0]);
+        self.0.tell(&self.0.to_end);
     }
 }
 
 /// Actions that signals ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP, or the function of [`Signals::reloader`]: read the configuration again.
     pub reload: bool,
     /// SIGUSR1: open log files again, because they have been renamed.
     pub reopen: bool,
@@ -106,6 +123,16 @@ mod tests {
         assert_eq!(poll(&mut waiting, PollTimeout::from(5000u16)), Ok(1));
         assert_eq!(signals.arrived(), Wishes { end: true, ..Wishes::default() });
         assert_eq!(signals.arrived(), Wishes::default(), "once");
+    }
+
+    #[test]
+    fn one_daemon_is_told_to_reload() {
+        let mut all = [Signals::take().unwrap(), Signals::take().unwrap()];
+        all[0].reloader()();
+        let mut waiting = [PollFd::new(all[0].as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut waiting, PollTimeout::from(5000u16)), Ok(1));
+        let arrived = all.each_mut().map(|signals| signals.arrived());
+        assert_eq!(arrived, [Wishes { reload: true, ..Wishes::default() }, Wishes::default()]);
     }
 
     #[test]

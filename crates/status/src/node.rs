@@ -19,6 +19,8 @@ pub struct NodeStatus {
     pub version: String,
     /// The first eight digits of its configuration's SHA-256.
     pub config: String,
+    /// Version of its configuration, if the source counts them.
+    pub config_version: Option<u64>,
     /// Interface with its programs.
     pub interface: String,
     /// Process id.

@@ -23,6 +23,8 @@ pub struct SwitchStatus {
     pub version: String,
     /// The first eight digits of its configuration's SHA-256.
     pub config: String,
+    /// Version of its configuration, if the source counts them.
+    pub config_version: Option<u64>,
     /// Time since its start, in seconds.
     pub uptime_s: u64,
     /// Whether it has just started, beside others, and gets lists of flows from nodes.

@@ -32,17 +32,17 @@ mod watch;
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use libbpf_rs::MapHandle;
-use switchback_config::{Checked, Cluster, Diagnostic};
+use switchback_config::{Checked, Cluster, Diagnostic, Document, Source};
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
-use switchback_runtime::events;
+use switchback_runtime::events::{self, Reloaded};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{
-    Doing, Error, Facts, Follower, Result, Signals, check_switch, checks, interface, tell_ready,
+    Doing, Error, Facts, Follower, Result, Signals, check_switch, checks, first_document, interface,
+    tell_ready,
 };
 
 use switchback_wire::SB_L7_THREADS;
@@ -57,8 +57,8 @@ pub const ROLE: &str = "switch";
 /// Options of `switchback switch`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Path of the cluster's configuration.
-    pub config: PathBuf,
+    /// Where the cluster's configuration comes from.
+    pub config: Arc<dyn Source>,
     /// Interfaces towards clients and nodes.
     pub interfaces: Vec<String>,
     /// Zone of this machine; the policies prefer nodes in it.
@@ -101,7 +101,8 @@ pub fn run_beside_node(options: Options, here: Here) -> Result<()> {
 
 /// `here` is the name of the local node and its ring buffer.
 fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle)>) -> Result<()> {
-    let (cluster, _) = load(options, here.is_some())?;
+    let read = |document: &Document| read(options, document, here.is_some());
+    let (document, (cluster, _)) = first_document(&*options.config, read)?;
     let Some(first) = options.interfaces.first() else {
         return Err(Error::new("the switch needs an interface").remedy("name it with --interface"));
     };
@@ -112,7 +113,8 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
     options.admin.prepare(&cluster)?();
     let threads = threads(options)?;
     let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows, threads)?;
-    let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
+    let configured = (&document, &cluster);
+    let result = start_and_serve(options, here, configured, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
 }
@@ -133,12 +135,10 @@ fn threads(options: &Options) -> Result<usize> {
     Ok(queues.min(cpus).clamp(1, most))
 }
 
-/// Reads the configuration and logs the warnings about it, which are also returned. Beside a node there are none: its
+/// Reads a configuration and logs the warnings about it, which are also returned. Beside a node there are none: its
 /// agent has them.
-fn load(options: &Options, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic>)> {
-    let Checked { cluster, mut warnings } =
-        switchback_tls::check(&options.config, &interface::all_addresses()?)
-            .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
+fn read(options: &Options, document: &Document, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic>)> {
+    let Checked { cluster, mut warnings } = switchback_tls::check(document, &interface::all_addresses()?)?;
     let served = cluster.served_by(options.name.as_deref());
     let served = served.map_err(|what| Error::new(what).remedy("name it with --name").with_exit_status(1))?;
     if beside_node {
@@ -151,7 +151,7 @@ fn load(options: &Options, beside_node: bool) -> Result<(Cluster, Vec<Diagnostic
 fn start_and_serve(
     options: &Options,
     here: Option<(&str, &MapHandle)>,
-    cluster: &Cluster,
+    (document, cluster): (&Document, &Cluster),
     program: &mut Program,
     signals: &mut Signals,
     control: &mut ControlServer,
@@ -168,6 +168,8 @@ fn start_and_serve(
             log::info!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
         }
         tell_ready();
+        options.config.accept(document);
+        options.config.follow(document, signals.reloader());
         serve(options, here.map(|(_, ring)| ring), &driver, signals, control)
     })
 }
@@ -231,11 +233,13 @@ fn settle<'a>(driver: &RefCell<Driver<'a>>, events: &Loop<'_, Driver<'a>>) -> Re
 }
 
 fn reload_from(options: &Options, beside_node: bool, driver: &mut Driver<'_>) -> Result<Vec<String>> {
-    let reloaded = load(options, beside_node).and_then(|(cluster, warnings)| {
+    let reloaded = options.config.newest().map_err(Error::from).and_then(|document| {
+        let (cluster, warnings) = read(options, &document, beside_node)?;
         let admin = options.admin.prepare(&cluster)?;
-        let lines = driver.reload(cluster)?;
+        let changes = driver.reload(cluster)?;
         admin();
-        Ok((lines, warnings))
+        options.config.accept(&document);
+        Ok(Reloaded { version: document.version, changes, warnings })
     });
     events::log_reload(reloaded)
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use switchback_config::{
-    CertificateFiles, Checked, ClientCertificates, Cluster, Error, Finding, Service, TlsFile, TlsFiles,
+    CertificateFiles, Checked, ClientCertificates, Cluster, Document, Error, Finding, Service, TlsFile,
+    TlsFiles,
 };
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
@@ -19,18 +20,11 @@ use x509_cert::der::Decode;
 use crate::validity::{Validity, day};
 use crate::{CertificateError, certificates, client_certificates};
 
-/// Reads the `cluster.toml` at `path`, and looks at every file that it names, as [`switchback_config::check`] says. `here`
-/// are the addresses of this machine.
-pub fn check(path: &Path, here: &[IpAddr]) -> Result<Checked, Error> {
-    check_text(&switchback_config::read_text(path)?, path, here)
-}
-
-/// As [`check`]; `text` is the content of `file`.
-pub fn check_text(text: &str, file: &Path, here: &[IpAddr]) -> Result<Checked, Error> {
+/// Reads a document, and looks at every file that it names, as [`Document::check`] says. `here` are the addresses of this
+/// machine.
+pub fn check(document: &Document, here: &[IpAddr]) -> Result<Checked, Error> {
     let now = SystemTime::now();
-    switchback_config::check(text, file, |cluster, service, files| {
-        look(files, are_read_at(here, cluster, service), now)
-    })
+    document.check(|cluster, service, files| look(files, are_read_at(here, cluster, service), now))
 }
 
 /// What is wrong now with the revocation lists of services for which the machine with the addresses `here` is a node.

@@ -30,7 +30,7 @@ mod validity;
 use std::fmt;
 
 pub use certificates::{CertificateError, Certificates, InForce};
-pub use check::{check, check_text, revocation_warnings};
+pub use check::{check, revocation_warnings};
 pub use client_certificate::ClientCertificate;
 pub use client_certificates::ClientCertificates;
 pub use error::Error;

@@ -49,6 +49,9 @@ const TLS_COUNTS: [Count; 15] = [
 pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     let mut all = vec![
         Metric::new(Kind::Info, "switchback_node", "A node of this machine", &["node", "interface"], info),
+        single("configuration_version", "Version in etcd of the configuration in force", |status| {
+            status.config_version
+        }),
         of_member("flows", "Connections that the node has, or is taking over", |node| {
             Some(node.flows.into())
         }),

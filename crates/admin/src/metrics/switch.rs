@@ -199,6 +199,12 @@ fn of_switches() -> Vec<Metric<SwitchStatus>> {
         ),
         Metric::single(
             Kind::Gauge,
+            "switchback_switch_configuration_version",
+            "Version in etcd of the configuration in force",
+            |status: &SwitchStatus| status.config_version,
+        ),
+        Metric::single(
+            Kind::Gauge,
             "switchback_switch_other_configurations",
             "Switches and nodes that have another configuration than this switch",
             move |status| named(status, SwitchStatus::other_configs),

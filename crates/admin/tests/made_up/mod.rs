@@ -41,6 +41,7 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
         }],
         version: "0.1.0".to_owned(),
         config: "9f8e7d6c".to_owned(),
+        config_version: None,
         uptime_s: 3725 + up.as_secs(),
         learning: false,
         leaving: false,

@@ -302,6 +302,7 @@ impl Cluster {
         for (name, ..) in self.lab.switch(0).interfaces() {
             command.args(["--interface", name]);
         }
+        command.env("STATE_DIRECTORY", self.lab.directory().join("state-switch"));
         // `make test` runs suites a second time with several threads.
         if let Ok(threads) = std::env::var("SWITCHBACK_THREADS") {
             command.args(["--threads", &threads]);
@@ -391,6 +392,11 @@ impl Cluster {
     /// From here on the switch is this process, which somebody else has started.
     pub fn replace_switch(&mut self, process: Process) {
         self.switch = Some(process);
+    }
+
+    /// From here on a node's agent is this process, which somebody else has started.
+    pub fn replace_agent(&mut self, node: usize, process: Process) {
+        self.agents[node] = Some(process);
     }
 
     /// Starts a node's agent and waits until it is ready.

@@ -30,6 +30,7 @@ impl Driver<'_> {
         SwitchStatus {
             version: own.software.version().unwrap_or_default(),
             config: own.software.config_digits().unwrap_or_default(),
+            config_version: self.cluster.version,
             nodes: self.node_views(),
             switches: self.switches.views(&self.cluster.switches, &own, self.now()),
             ..SwitchStatus::default()

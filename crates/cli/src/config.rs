@@ -1,0 +1,76 @@
+//! `--config`: a file, or a place in etcd.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use switchback_config::{Cluster, Document, FileSource, Source};
+use switchback_etcd::{Address, Followed, Store};
+use switchback_runtime::state_directory;
+
+use crate::failure::Failure;
+
+/// Where the cluster.toml of a command is.
+#[derive(Clone, Debug)]
+pub enum Config {
+    File(PathBuf),
+    Etcd(Address),
+}
+
+impl FromStr for Config {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Config, String> {
+        match Address::resembles(text) {
+            true => Ok(Config::Etcd(text.parse()?)),
+            false => Ok(Config::File(text.into())),
+        }
+    }
+}
+
+impl std::fmt::Display for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Config::File(file) => file.display().fmt(f),
+            Config::Etcd(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Config {
+    /// The document, for a command that ends.
+    pub fn document(&self) -> Result<Document, Failure> {
+        match self {
+            Config::File(file) => Ok(Document::read(file)?),
+            Config::Etcd(address) => {
+                let stored = store(address)?.current()?;
+                let absent = || {
+                    Failure::system(format!("{address} has no configuration yet; switchback apply writes it"))
+                };
+                Ok(stored.ok_or_else(absent)?.document)
+            }
+        }
+    }
+
+    /// The cluster, with its keys.
+    pub fn cluster(&self) -> Result<Cluster, Failure> {
+        Ok(self.document()?.cluster()?)
+    }
+
+    /// The source of a daemon of this role.
+    pub fn source(&self, role: &str) -> Result<Arc<dyn Source>, Failure> {
+        match self {
+            Config::File(file) => Ok(Arc::new(FileSource(file.clone()))),
+            Config::Etcd(address) => {
+                let followed = Followed::start(address.clone(), role, &state_directory());
+                let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
+                Ok(Arc::new(followed.map_err(failed)?))
+            }
+        }
+    }
+}
+
+/// The store at an address.
+pub fn store(address: &Address) -> Result<Store, Failure> {
+    Store::new(address.clone()).map_err(|error| Failure::system(format!("cannot ask {address}: {error}")))
+}
