@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use switchback_config::{Cluster, Document, FileSource, Source};
-use switchback_etcd::{Address, Followed, Store};
+use switchback_etcd::{Address, Followed, Registration, Store};
 use switchback_runtime::state_directory;
 
 use crate::failure::Failure;
@@ -57,12 +57,19 @@ impl Config {
         Ok(self.document()?.cluster()?)
     }
 
-    /// The source of a daemon of this role.
-    pub fn source(&self, role: &str) -> Result<Arc<dyn Source>, Failure> {
+    /// The source of a daemon of this role, and of the node that joins, if one does.
+    pub fn source(
+        &self,
+        role: &str,
+        joins: Option<(String, Registration)>,
+    ) -> Result<Arc<dyn Source>, Failure> {
         match self {
+            Config::File(_) if joins.is_some() => {
+                Err(Failure::system("--join needs a configuration in etcd: --config etcd://HOST:2379/PREFIX"))
+            }
             Config::File(file) => Ok(Arc::new(FileSource(file.clone()))),
             Config::Etcd(address) => {
-                let followed = Followed::start(address.clone(), role, &state_directory());
+                let followed = Followed::start(address.clone(), role, &state_directory(), joins);
                 let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
                 Ok(Arc::new(followed.map_err(failed)?))
             }

@@ -16,6 +16,7 @@ use switchback_runtime::{Ender, Signals, control, first_document, interface};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::files::{CLIENT_FILE, CLUSTER_FILE};
+use crate::join::{self, Join};
 
 /// Run the switch
 ///
@@ -57,7 +58,7 @@ impl Switch {
         let admin = admin(&[(switchback_switch::ROLE, first)])?;
         let Threads { threads } = threads;
         Ok(switchback_switch::run(switchback_switch::Options {
-            config: config.source(switchback_switch::ROLE)?,
+            config: config.source(switchback_switch::ROLE, None)?,
             interfaces,
             zone,
             name,
@@ -84,6 +85,10 @@ pub struct Node {
     /// Where the switch's packets come in
     #[arg(long, value_name = "IF")]
     interface: String,
+    /// Join pools of a configuration in etcd that has no [[node]] of this name: pool=NAME, which may be given more than once, and
+    /// if wanted address=IP, weight=N, zone=NAME, server=IP:PORT. Ends with the agent, or ten seconds after its machine has died
+    #[arg(long, value_name = "KEY=VALUE")]
+    join: Vec<Join>,
     #[command(flatten)]
     log: Log,
 }
@@ -137,9 +142,10 @@ impl Log {
 
 impl Node {
     pub fn run(self) -> Result<(), Failure> {
-        let Node { config, name, interface, log } = self;
+        let Node { config, name, interface, join, log } = self;
         log.begin();
-        let config = config.source(switchback_node::ROLE)?;
+        let joins = join::registration(join, &interface)?.map(|registration| (name.clone(), registration));
+        let config = config.source(switchback_node::ROLE, joins)?;
         let admin = admin(&[(switchback_node::ROLE, &interface)])?;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface, admin })?)
     }
@@ -173,7 +179,7 @@ impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let Run { config, name, zone, threads, .. } = &self;
         self.log.begin();
-        let source = config.source("run")?;
+        let source = config.source("run", None)?;
         let (_, cluster) = first_document(&*source, |document| Ok(document.cluster()?))?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);
         let is_switch = cluster.switches.iter().any(|switch| switch.name == *name);

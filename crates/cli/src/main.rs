@@ -15,6 +15,7 @@ mod drain;
 mod explain;
 mod failure;
 mod files;
+mod join;
 mod lab;
 mod ready;
 mod sim;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::http::{Documents, fetch};
 use common::packets::{Random, seed};
 use common::steady::{Served, Steady};
-use common::{Cluster, PATIENCE, Plan, Result, load, text, wait_until};
+use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, load, text, wait_until};
 use jiff::Timestamp;
 use switchback_etcd::{Address, Record, Store};
 use switchback_lab::{Host, Lab, Output, Process, ServerKind};
@@ -212,6 +212,69 @@ fn changes_are_followed_and_broken_documents_refused() -> Result {
     assert!(said.starts_with("version 1 is written"), "{said}");
     wait_for_all(&cluster, "reloaded version 1: pool web: nodes node0, node1 -> node0, node1, node2")?;
     assert_eq!(command(&cluster, &["history"])?.success()?.lines().count(), 1);
+    etcd.end()?;
+    cluster.down()
+}
+
+/// A pool without nodes gets some, which leave in order or die; a mistaken one does not get in.
+#[test]
+fn nodes_join_and_leave() -> Result {
+    let (mut cluster, _, etcd) = prepare(1)?;
+    let config = "[cluster]\nkey_file = \"{key_file}\"\n\n[[pool]]\nname = \"web\"\npolicy = \"round-robin\"\n\n\
+        [[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\"]\n\n[[service.route]]\npool = \"web\"\n";
+    let file = cluster.lab.write_config_text(config)?;
+    let said = command(&cluster, &["apply", text(&file)])?.success()?;
+    assert!(said.starts_with("version 1 is written: 0 nodes"), "{said}");
+    cluster.start_switch()?;
+    let status = || -> Result<String> {
+        let url = cluster.url4("/small");
+        let words = ["curl", "-s", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}", &url];
+        Ok(cluster.client().run(words)?.stdout)
+    };
+    assert_eq!(status()?, "503");
+
+    let join = |node: usize, also: &[&str]| -> Result<Process> {
+        let host = cluster.lab.node(node);
+        let mut agent = host.command(PROGRAM);
+        agent.args(["node", "--interface", "eth0", "--name", host.name(), "--join", "pool=web"]).args(also);
+        agent.arg("--config").arg(&cluster.config).env("STATE_DIRECTORY", cluster.state_directory(node));
+        Ok(host.spawn("agent", agent)?)
+    };
+    let is_answered_by = |nodes: &[&str]| {
+        let answering =
+            || Ok((status()? == "200").then(|| answering(&cluster)).transpose()?.unwrap_or_default());
+        wait_until("the nodes", PATIENCE, answering, |answering| *answering == *nodes).map(drop)
+    };
+    let first = join(0, &[])?;
+    first.wait_for_log("node node0 ready", PATIENCE)?;
+    is_answered_by(&["node0"])?;
+    let second = join(1, &["--join", "weight=100"])?;
+    second.wait_for_log("node node1 ready", PATIENCE)?;
+    is_answered_by(&["node0", "node1"])?;
+
+    // Its address is the VIP.
+    let address = format!("address={}", cluster.lab.vip4());
+    let mistaken = join(2, &["--join", &address])?;
+    let ended = mistaken.wait_timeout(PATIENCE)?.ok_or("a mistaken node joins")?;
+    let log = mistaken.log();
+    assert!(
+        ended.code() == Some(1) && log.contains("a node that has joined is left out, node2: "),
+        "{ended} {log}"
+    );
+    is_answered_by(&["node0", "node1"])?;
+
+    let begun = Instant::now();
+    common::stop(&second)?;
+    cluster.switch().wait_for_log("node node1 removed", PATIENCE)?;
+    assert!(begun.elapsed() < Duration::from_secs(5), "only its lease has ended");
+    is_answered_by(&["node0"])?;
+    // What dies is away after ten seconds, and back when it is started again.
+    first.kill()?;
+    cluster.switch().wait_for_log("node node0 removed", PATIENCE)?;
+    let first = join(0, &[])?;
+    first.wait_for_log("node node0 ready", PATIENCE)?;
+    is_answered_by(&["node0"])?;
+    common::stop(&first)?;
     etcd.end()?;
     cluster.down()
 }

@@ -294,6 +294,10 @@ pub(crate) struct Node {
         "an IPv4 or IPv6 address: no VIP, not link-local, loopback, multicast or unspecified"
     ))]
     pub address: Spanned<String>,
+    /// Names of pools that it is in, besides those that name it in `nodes`.
+    #[serde(default)]
+    #[schemars(transform = shape::allowed("each once"), transform = shape::absent("in none but those"))]
+    pub pools: Vec<Spanned<String>>,
     /// Share of requests relative to other nodes of a pool; with 0 it gets no new ones.
     #[schemars(transform = shape::number(WEIGHTS), extend("default" = DEFAULT_WEIGHT))]
     pub weight: Option<Spanned<i64>>,
@@ -338,9 +342,11 @@ pub(crate) struct Pool {
     /// What routes call it. Reports name a pool by a hash of its name (32-bit FNV-1a), so no two names may share one.
     #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
-    /// Names of its nodes. A node may be in several pools. If every node has weight 0 or drains, requests are answered 503.
+    /// Names of its nodes, besides those that name it in `pools`. A node may be in several pools. If every node has weight 0 or
+    /// drains, requests are answered 503.
     #[schemars(transform = shape::allowed("at least one, each once"))]
-    pub nodes: Spanned<Vec<Spanned<String>>>,
+    #[schemars(transform = shape::absent("the nodes that name it in `pools`, of which there may be none"))]
+    pub nodes: Option<Spanned<Vec<Spanned<String>>>>,
     /// How a node is chosen.
     #[schemars(transform = shape::one_of(PolicyKind::ALL.map(PolicyKind::name)))]
     pub policy: Spanned<String>,
@@ -383,6 +389,13 @@ pub(crate) struct Pool {
     pub health: Option<Health>,
     pub outliers: Option<Spanned<Outliers>>,
     pub persistence: Option<Persistence>,
+}
+
+impl Pool {
+    /// Whether it has just one node, and no others can join it without a line in the file.
+    pub(crate) fn has_one_node(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.get_ref().len() == 1)
+    }
 }
 
 /// How each node checks its server, besides looking whether there is one. Without the table it does not; without `path`, a

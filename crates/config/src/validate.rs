@@ -55,7 +55,7 @@ pub(crate) fn check(
     let service_names = mistakes.names("service", file.service.iter().map(|service| &service.name));
     let switch_names = mistakes.names("switch", file.switch.iter().map(|switch| &switch.name));
 
-    if file.node.is_empty() {
+    if file.node.is_empty() && file.pool.iter().all(|pool| pool.nodes.is_some()) {
         mistakes.in_file("no node, at least one [[node]] is needed");
     }
     if let Some(node) = file.node.get(MAX_NODES) {
@@ -64,7 +64,8 @@ pub(crate) fn check(
     let nodes = mistakes.nodes(&file.node);
 
     mistakes.pool_ids(&file.pool);
-    let pools = file.pool.iter().map(|pool| mistakes.pool(pool, &node_names, &switch_names));
+    mistakes.pools_of_nodes(&file.node, &pool_names);
+    let pools = file.pool.iter().map(|pool| mistakes.pool(pool, &file.node, &node_names, &switch_names));
     let pools: Vec<_> = pools.collect();
 
     if file.service.is_empty() {

@@ -180,7 +180,13 @@ const BAD: &[(&str, &str, &[&str])] = &[
         ],
     ),
     // Pools.
-    ("[\"n1\", \"n2\"]", "[]", &["15:9: pool \"web\" is empty, at least one node is needed"]),
+    (
+        "[\"n1\", \"n2\"]",
+        "[]",
+        &[
+            "15:9: pool \"web\" is empty, at least one node is needed; leave the line out if nodes name the pool",
+        ],
+    ),
     ("[\"n1\", \"n2\"]", "[\"n1\", \"n22\"]", &["15:16: unknown node \"n22\", did you mean \"n2\"?"]),
     ("[\"n1\", \"n2\"]", "[\"n1\", \"lagoon\"]", &["15:16: unknown node \"lagoon\", defined: n1, n2"]),
     (

@@ -250,7 +250,12 @@ fn only_a_switch_that_is_a_node_of_the_pool_delegates() {
     let slip = delegating("\"all\"").replace("[\"n1\", ", "[\"n11\", ");
     assert_eq!(mistakes(&slip), ["15:10: unknown node \"n11\", did you mean \"n1\"?"]);
     let empty = delegating("\"none\"").replace("[\"n1\", \"n2\"]", "[]");
-    assert_eq!(mistakes(&empty), ["15:9: pool \"web\" is empty, at least one node is needed"]);
+    assert_eq!(
+        mistakes(&empty),
+        [
+            "15:9: pool \"web\" is empty, at least one node is needed; leave the line out if nodes name the pool"
+        ]
+    );
 }
 
 #[test]

@@ -75,6 +75,17 @@ impl Address {
         format!("{}/cluster.toml", self.prefix)
     }
 
+    /// What the keys of nodes that have joined begin with.
+    pub(crate) fn nodes(&self) -> String {
+        format!("{}/nodes/", self.prefix)
+    }
+
+    /// The first key behind those that daemons follow, of which the document's is the first.
+    pub(crate) fn behind_followed(&self) -> String {
+        // The character behind the slash.
+        format!("{}/nodes0", self.prefix)
+    }
+
     /// What the keys of the records of versions begin with.
     pub(crate) fn versions(&self) -> String {
         format!("{}/versions/", self.prefix)

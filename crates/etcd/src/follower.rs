@@ -1,5 +1,6 @@
 //! The source of a daemon: a thread that follows the document.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -10,18 +11,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use etcd_client::{EventType, KeyValue, WatchOptions};
+use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
 use switchback_config::{Document, Source};
 use switchback_runtime::privileges::{self, CapabilitySet};
+use tokio::sync::oneshot;
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::joined::{Composed, Registration, compose};
 use crate::kept::Kept;
+use crate::lease::Joining;
 use crate::member::{Member, in_words};
 use crate::store;
 
 /// Time that a daemon waits at its start for the first document.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that the end of a process waits until its node has left.
+const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 /// Pause after all members have failed: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -32,6 +38,15 @@ pub struct Followed {
     kept: Arc<Kept>,
     /// To the thread that writes copies, so that no daemon waits for a disk.
     accepted: Sender<Document>,
+    /// Of a node that has joined.
+    joined: Mutex<Option<Joined>>,
+}
+
+/// How a node leaves that has joined.
+#[derive(Debug)]
+struct Joined {
+    leave: oneshot::Sender<()>,
+    has_left: Receiver<()>,
 }
 
 struct Shared {
@@ -51,13 +66,69 @@ struct State {
     /// The last error, once all members have failed one after the other; None again when one answers.
     all_failed: Option<String>,
     followers: Vec<Box<dyn Fn() + Send + Sync>>,
+    /// The key of the node that joins, until it has been seen.
+    awaited: Option<String>,
+}
+
+/// What a member has in the keys that are followed.
+#[derive(Default)]
+struct Contents {
+    /// The text, and the version of its key.
+    document: Option<(Vec<u8>, i64)>,
+    /// Nodes that have joined.
+    nodes: BTreeMap<String, Vec<u8>>,
+}
+
+impl Contents {
+    /// Takes a key as it is now, with a value or without.
+    fn set(&mut self, address: &Address, found: &KeyValue, is_there: bool) {
+        let key = String::from_utf8_lossy(found.key());
+        if *key == address.document_key() {
+            self.document = is_there.then(|| (found.value().to_vec(), found.version()));
+        } else if let Some(name) = key.strip_prefix(&address.nodes()) {
+            match is_there {
+                true => self.nodes.insert(name.to_owned(), found.value().to_vec()),
+                false => self.nodes.remove(name),
+            };
+        }
+    }
+
+    fn document(&self, address: &Address) -> Result<Document, String> {
+        let (text, version) = self
+            .document
+            .as_ref()
+            .ok_or_else(|| Error::Absent { key: address.document_key() }.to_string())?;
+        let document = store::document(address, text, *version).map_err(|error| error.to_string())?;
+        let Composed { document, left_out } = compose(document, &self.nodes);
+        left_out.iter().for_each(|what| log::warn!("a node that has joined is left out, {what}"));
+        Ok(document)
+    }
 }
 
 impl Followed {
-    /// Follows the document at `address`, for a daemon of this role, which keeps its copy in `directory`.
-    pub fn start(address: Address, role: &str, directory: &Path) -> io::Result<Followed> {
-        let shared = Arc::new(Shared { address, state: Mutex::default(), arrived: Condvar::new() });
+    /// Follows the document at `address`, for a daemon of this role, which keeps its copy in `directory`. `joins` is the name of
+    /// the node that is to be in the document as long as the result lives, and what it says of itself.
+    pub fn start(
+        address: Address,
+        role: &str,
+        directory: &Path,
+        joins: Option<(String, Registration)>,
+    ) -> io::Result<Followed> {
+        let awaited = joins.as_ref().map(|(name, _)| name.clone());
+        let state = Mutex::new(State { awaited, ..State::default() });
+        let shared = Arc::new(Shared { address, state, arrived: Condvar::new() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let joined = joins.map(|(name, registration)| {
+            let (leave, told_to_leave) = oneshot::channel();
+            let (left, has_left) = channel();
+            let kept = Joining { name, registration }.keep(shared.address.clone(), told_to_leave);
+            runtime.spawn(async move {
+                kept.await;
+                // Whoever has told may have lost patience.
+                let _ = left.send(());
+            });
+            Joined { leave, has_left }
+        });
         let follow = {
             let shared = Arc::clone(&shared);
             move || {
@@ -76,7 +147,19 @@ impl Followed {
         // The threads end with the process.
         thread::Builder::new().name("etcd".to_owned()).spawn(follow)?;
         thread::Builder::new().name("etcd copies".to_owned()).spawn(keep)?;
-        Ok(Followed { shared, kept, accepted })
+        Ok(Followed { shared, kept, accepted, joined: Mutex::new(joined) })
+    }
+}
+
+/// A node that has joined leaves.
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let joined = self.joined.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(Joined { leave, has_left }) = joined.take() else { return };
+        if leave.send(()).is_ok() {
+            // Without an answer, the lease ends by itself.
+            let _ = has_left.recv_timeout(LEAVES_WITHIN);
+        }
     }
 }
 
@@ -95,10 +178,14 @@ fn keep(kept: &Kept, address: &Address, documents: &Receiver<Document>) {
 
 impl Source for Followed {
     fn newest(&self) -> Result<Document, switchback_config::Error> {
-        let nothing_yet = |state: &mut State| state.newest.is_none() && state.all_failed.is_none();
+        let nothing_yet = |state: &mut State| {
+            (state.newest.is_none() || state.awaited.is_some()) && state.all_failed.is_none()
+        };
         let state = self.shared.state();
         let waited = self.shared.arrived.wait_timeout_while(state, PATIENCE, nothing_yet);
-        let (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (mut state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Later documents are taken as they come.
+        state.awaited = None;
         let what = match (&state.newest, &state.all_failed) {
             (Some(Ok(document)), _) => return Ok(document.clone()),
             (Some(Err(what)), _) | (None, Some(what)) => what.clone(),
@@ -161,19 +248,26 @@ impl Shared {
     /// Reads the document from a member, and follows it until that fails.
     async fn follow_member(&self, host: &str) -> Result<std::convert::Infallible, Error> {
         let member = Member::connect(&self.address, host).await?;
-        let key = self.address.document_key();
+        let (key, end) = (self.address.document_key(), self.address.behind_followed());
         let mut client = member.client.clone();
         loop {
-            let answer = member.answer(client.get(key.clone(), None)).await?;
+            let range = GetOptions::new().with_range(end.clone());
+            let answer = member.answer(client.get(key.clone(), Some(range))).await?;
             let revision = answer.header().map_or(0, |header| header.revision());
-            self.found(host, answer.kvs().first());
-            let after = WatchOptions::new().with_start_revision(revision + 1);
+            let mut contents = Contents::default();
+            answer.kvs().iter().for_each(|found| contents.set(&self.address, found, true));
+            self.found(host, &contents);
+            let after = WatchOptions::new().with_range(end.clone()).with_start_revision(revision + 1);
             let mut changes = member.answer(client.watch(key.clone(), Some(after))).await?;
             loop {
                 let message = changes.message().await.map_err(|error| member.error(in_words(&error)))?;
                 let message = message.ok_or_else(|| member.error("it has ended the connection"))?;
                 for event in message.events() {
-                    self.found(host, event.kv().filter(|_| event.event_type() == EventType::Put));
+                    let is_there = event.event_type() == EventType::Put;
+                    event.kv().into_iter().for_each(|found| contents.set(&self.address, found, is_there));
+                }
+                if !message.events().is_empty() {
+                    self.found(host, &contents);
                 }
                 if message.compact_revision() != 0 {
                     // What it was to tell is no more.
@@ -186,14 +280,11 @@ impl Shared {
         }
     }
 
-    /// Takes what a member has in the key, and tells the daemon if it is something new.
-    fn found(&self, host: &str, value: Option<&KeyValue>) {
-        let newest = match value {
-            Some(found) => store::document(&self.address, found.value(), found.version()),
-            None => Err(Error::Absent { key: self.address.document_key() }),
-        };
-        let newest = newest.map_err(|error| error.to_string());
+    /// Takes what a member has, and tells the daemon if it is something new.
+    fn found(&self, host: &str, contents: &Contents) {
+        let newest = contents.document(&self.address);
         let mut state = self.state();
+        state.awaited.take_if(|name| contents.nodes.contains_key(name));
         state.is_followed = true;
         if state.all_failed.take().is_some() {
             log::info!("etcd at {host} answers again");

@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));
 
 /// A connection to one member.
-pub(crate) struct Member<'a> {
-    host: &'a str,
+pub(crate) struct Member {
+    host: String,
     pub(crate) client: Client,
 }
 
-impl<'a> Member<'a> {
+impl Member {
     /// Connects, with the files that the address names as they are now. A member that has no leader refuses requests.
-    pub(crate) async fn connect(address: &Address, host: &'a str) -> Result<Member<'a>, Error> {
+    pub(crate) async fn connect(address: &Address, host: &str) -> Result<Member, Error> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(PATIENCE)
             .with_keep_alive(PING.0, PING.1)
@@ -48,7 +48,7 @@ impl<'a> Member<'a> {
             options = options.with_tls(tls);
         }
         let connected = timeout(PATIENCE, Client::connect([url], Some(options))).await;
-        Ok(Member { host, client: outcome(host, connected)? })
+        Ok(Member { host: host.to_owned(), client: outcome(host, connected)? })
     }
 
     /// The answer to a request, which has to come in time.
@@ -56,12 +56,12 @@ impl<'a> Member<'a> {
         &self,
         request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
-        outcome(self.host, timeout(PATIENCE, request).await)
+        outcome(&self.host, timeout(PATIENCE, request).await)
     }
 
     /// The error of this member.
     pub(crate) fn error(&self, what: impl Into<String>) -> Error {
-        Error::Etcd { host: self.host.to_owned(), what: what.into() }
+        Error::Etcd { host: self.host.clone(), what: what.into() }
     }
 }
 

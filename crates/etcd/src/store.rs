@@ -129,7 +129,7 @@ impl Store {
 
     /// Asks the members one after the other until one answers, for some seconds: after its leader has died, etcd answers
     /// nothing until the others have chosen another one.
-    fn with_member<T>(&self, request: impl AsyncFn(&Member<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    fn with_member<T>(&self, request: impl AsyncFn(&Member) -> Result<T, Error>) -> Result<T, Error> {
         let deadline = Instant::now() + PATIENCE;
         let attempts = async {
             for (turn, host) in self.address.hosts.iter().cycle().enumerate() {

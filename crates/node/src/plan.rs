@@ -263,6 +263,8 @@ pub fn server_ports(cluster: &Cluster) -> Vec<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use switchback_config::ClusterKey;
 
     use super::*;

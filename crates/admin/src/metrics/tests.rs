@@ -56,6 +56,7 @@ fn switch() -> SwitchStatus {
         }],
         version: "1.2.0".to_owned(),
         config: "9f8e7d6c".to_owned(),
+        config_version: Some(17),
         uptime_s: 61,
         learning: false,
         leaving: false,
@@ -121,6 +122,7 @@ fn node() -> NodeStatus {
         HealthStatus { pool: "web".to_owned(), address, state: "down".to_owned(), ..HealthStatus::default() };
     NodeStatus {
         name: "n1".to_owned(),
+        config_version: Some(17),
         interface: "eth0".to_owned(),
         cpu: 0.5,
         nodes: ["n1", "n2"].map(member).into(),
@@ -178,7 +180,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(Box::new(node())))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 33] = [
+    let rows: [Row<'_>; 34] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_node_acme_issued_total", &[("certificate", "shop.example.com")], 3.0),
@@ -206,6 +208,7 @@ fn what_the_metrics_say() {
         ("switchback_switch_up", &[("switch", "s2")], 1.0),
         ("switchback_switch_heard_by_nodes", &[("switch", "s2")], 1.0),
         ("switchback_switch_taken_over_flows_total", &[("switch", "s2")], 13.0),
+        ("switchback_switch_configuration_version", &[], 17.0),
         ("switchback_switch_other_configurations", &[], 1.0),
         ("switchback_switch_other_versions", &[], 1.0),
         ("switchback_dispatch_answered_total", &[("code", "404")], 2.0),

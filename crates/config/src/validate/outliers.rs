@@ -7,7 +7,7 @@ use crate::{Outliers, Terms, raw, syntax};
 
 impl Mistakes {
     pub(super) fn outliers(&mut self, file: &Spanned<raw::Outliers>, pool: &raw::Pool) -> Outliers {
-        if let [_] = pool.nodes.get_ref().as_slice() {
+        if pool.has_one_node() {
             let what = format!(
                 "outliers in pool {:?}, which has no other node, at least two nodes are needed",
                 pool.name.get_ref()

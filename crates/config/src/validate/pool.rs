@@ -31,10 +31,13 @@ impl Mistakes {
     pub(super) fn pool(
         &mut self,
         pool: &raw::Pool,
+        nodes: &[raw::Node],
         node_names: &Names<'_>,
         switch_names: &Names<'_>,
     ) -> Option<Pool> {
-        let nodes = self.nodes_of(pool, node_names);
+        let listed = self.listed_nodes(pool, node_names);
+        let all_resolve = pool.nodes.as_ref().is_some_and(|all| listed.len() == all.get_ref().len());
+        let nodes = self.with_joined(listed, pool, nodes);
         let policy = self.one_of("policy", &pool.policy, PolicyKind::ALL, PolicyKind::name);
         let balance = pool.balance.as_ref();
         let balance =
@@ -47,7 +50,7 @@ impl Mistakes {
         let queue_limit = limit.and_then(|limit| self.take(limit, syntax::queue_limit(limit.get_ref())));
         let delegate = pool.delegate.as_ref().and_then(|place| {
             // A node that is not there may be the switch that is missed.
-            if nodes.len() == pool.nodes.get_ref().len() {
+            if all_resolve {
                 self.is_a_switch(place, pool, switch_names);
             }
             self.delegate(place, pool)
@@ -85,15 +88,18 @@ impl Mistakes {
         })
     }
 
-    fn nodes_of(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Vec<usize> {
-        if pool.nodes.get_ref().is_empty() {
-            self.at(
-                &pool.nodes,
-                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
+    /// The nodes that the pool names.
+    fn listed_nodes(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Vec<usize> {
+        let Some(names) = &pool.nodes else { return Vec::new() };
+        if names.get_ref().is_empty() {
+            let what = format!(
+                "pool {:?} is empty, at least one node is needed; leave the line out if nodes name the pool",
+                pool.name.get_ref()
             );
+            self.at(names, what);
         }
         let mut nodes = Vec::new();
-        for name in pool.nodes.get_ref() {
+        for name in names.get_ref() {
             let Some(node) = self.resolve("node", name, node_names) else { continue };
             if nodes.contains(&node) {
                 let what =
@@ -103,6 +109,32 @@ impl Mistakes {
             nodes.push(node);
         }
         nodes
+    }
+
+    /// Adds the nodes that name the pool.
+    fn with_joined(&mut self, mut nodes: Vec<usize>, pool: &raw::Pool, all: &[raw::Node]) -> Vec<usize> {
+        for (index, node) in all.iter().enumerate() {
+            for name in node.pools.iter().filter(|name| name.get_ref() == pool.name.get_ref()) {
+                if nodes.contains(&index) {
+                    let what = format!(
+                        "node {:?} is in pool {:?} already, allowed is each node once",
+                        node.name.get_ref(),
+                        name.get_ref()
+                    );
+                    self.at(name, what);
+                } else {
+                    nodes.push(index);
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Nodes name pools that there are.
+    pub(super) fn pools_of_nodes(&mut self, nodes: &[raw::Node], pool_names: &Names<'_>) {
+        for name in nodes.iter().flat_map(|node| &node.pools) {
+            self.resolve("pool", name, pool_names);
+        }
     }
 
     fn protocol(&mut self, pool: &raw::Pool, resume: Option<Resume>) -> ServerProtocol {
@@ -167,7 +199,7 @@ impl Mistakes {
     }
 
     fn is_a_switch(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool, switch_names: &Names<'_>) {
-        let nodes = pool.nodes.get_ref();
+        let Some(nodes) = pool.nodes.as_ref().map(Spanned::get_ref) else { return };
         if !nodes.is_empty() && !nodes.iter().any(|node| switch_names.contains_key(node.get_ref().as_str())) {
             let what = format!(
                 "delegate in pool {:?}, but no node of the pool is a switch, allowed is it only if a \
@@ -185,7 +217,7 @@ impl Mistakes {
                 self.take(above, syntax::size("above", above.get_ref(), ABOVE)).map(Delegate::Above)
             }
         }?;
-        if let (Delegate::All | Delegate::Share(_), [_]) = (delegate, pool.nodes.get_ref().as_slice()) {
+        if let (Delegate::All | Delegate::Share(_), true) = (delegate, pool.has_one_node()) {
             let what = format!(
                 "delegate \"{delegate}\" in pool {:?}, which has no other node, at least two nodes are \
                  needed",

@@ -20,11 +20,17 @@ impl Mistakes {
             }
             let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);
             if nodes.all(|node| node.weight == 0 || node.drain) {
-                let what = format!(
-                    "every node of pool {:?} has weight 0 or drains, so its requests are answered 503",
-                    pool.name
-                );
-                self.warn(&file.nodes, what);
+                let what = match pool.nodes.is_empty() {
+                    true => format!("pool {:?} has no node, so its requests are answered 503", pool.name),
+                    false => format!(
+                        "every node of pool {:?} has weight 0 or drains, so its requests are answered 503",
+                        pool.name
+                    ),
+                };
+                match &file.nodes {
+                    Some(nodes) => self.warn(nodes, what),
+                    None => self.warn(&file.name, what),
+                }
             }
         }
     }

@@ -17,6 +17,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use serde_json::Value;
+use switchback_config::FileSource;
 use switchback_lab::{Cluster, Host, Lab, Process};
 use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
@@ -44,7 +45,7 @@ pub fn agent_process() {
     let Ok(arguments) = std::env::var(AGENT) else { return };
     let (config, name) = arguments.split_once('|').expect("config and name");
     let options = Options {
-        config: PathBuf::from(config),
+        config: Arc::new(FileSource(config.into())),
         name: name.to_owned(),
         interface: "eth0".to_owned(),
         admin: Arc::new(()),
