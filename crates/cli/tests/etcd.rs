@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -14,6 +15,9 @@ use common::packets::{Random, seed};
 use common::steady::{Served, Steady};
 use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, load, text, wait_until};
 use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use switchback_etcd::{Address, Record, Store};
 use switchback_lab::{Host, Lab, Output, Process, ServerKind};
 
@@ -277,6 +281,94 @@ fn nodes_join_and_leave() -> Result {
     common::stop(&first)?;
     etcd.end()?;
     cluster.down()
+}
+
+/// A member that asks for certificates of its clients and for a user's password.
+#[test]
+fn connections_have_certificates_and_passwords() -> Result {
+    let (mut cluster, plan, etcd) = prepare(1)?;
+    etcd.end()?;
+    let host = members(&cluster.lab).next().ok_or("no host for etcd")?;
+    write_certificates(&cluster.lab, host)?;
+    let files = ["ca.pem", "etcd.pem", "etcd.key", "client.pem", "client.key", "password"];
+    let files = files.map(|name| cluster.lab.directory().join(name));
+    let [ca, certificate, key, own, own_key, password] = files.each_ref().map(|file| text(file));
+    let place = format!("{}:2379", host.ipv4());
+    let url = format!("https://{place}");
+    let mut etcd = Command::new("etcd");
+    etcd.args(["--listen-client-urls", &url, "--advertise-client-urls", &url, "--client-cert-auth"]);
+    etcd.args(["--trusted-ca-file", ca, "--cert-file", certificate, "--key-file", key, "--logger", "zap"]);
+    etcd.arg("--data-dir").arg(host.directory().join("secure"));
+    let etcd = host.spawn("etcd", etcd)?;
+    let ask = |arguments: &[&str]| -> Result<Output> {
+        let words = ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", &url];
+        let files = ["--cacert", ca, "--cert", own, "--key", own_key];
+        Ok(cluster.lab.client(0).run(words.iter().chain(&files).chain(arguments))?)
+    };
+    let health = || Ok(ask(&["endpoint", "health"])?.success().is_ok());
+    wait_until("etcd", PATIENCE, health, |healthy| *healthy)?;
+    for arguments in [
+        &["user", "add", "root:first"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "shop"],
+        &["role", "grant-permission", "shop", "--prefix=true", "readwrite", "/shop/"],
+        &["user", "add", "shop:second"],
+        &["user", "grant-role", "shop", "shop"],
+        &["auth", "enable"],
+    ] {
+        ask(arguments)?.success()?;
+    }
+    fs::write(password, "second\n")?;
+    fs::set_permissions(password, fs::Permissions::from_mode(0o600))?;
+
+    let directory = text(cluster.lab.directory()).to_owned();
+    let address = |user: &str, also: &str| {
+        format!("etcds://{user}@{place}/shop?directory={directory}&ca={ca}&password_file={password}{also}")
+    };
+    let certified = format!("&cert={own}&key={own_key}");
+    let file = cluster.lab.write_config_text(&plan.config(&cluster.lab))?;
+    let apply =
+        |address: &str| cluster.run(cluster.lab.client(0), &["apply", text(&file), "--etcd", address]);
+    for (wrong, said) in [
+        (address("shop", ""), "connection closed"),
+        (address("other", &certified), "authentication failed"),
+        (address("shop", &certified).replace("/shop?", "/other?"), "permission denied"),
+        (address("shop", &certified).replace("etcds://shop@", "etcd://shop@"), "begins with etcds://"),
+    ] {
+        let failed = apply(&wrong)?;
+        assert!(failed.status.code() == Some(2) && failed.stderr.contains(said), "{wrong}: {failed:?}");
+    }
+    let right = address("shop", &certified);
+    apply(&right)?.success()?;
+    fs::set_permissions(password, fs::Permissions::from_mode(0o644))?;
+    let failed = apply(&right)?.stderr;
+    assert!(failed.contains("mode 0644") && failed.contains("chmod 600"), "{failed}");
+    fs::set_permissions(password, fs::Permissions::from_mode(0o600))?;
+    cluster.config = right.into();
+    cluster.start_daemons()?;
+    assert_eq!(answering(&cluster)?, ["node0", "node1"]);
+    etcd.kill()?;
+    cluster.down()
+}
+
+/// A CA, a certificate of etcd at the host's address, and one of its clients.
+fn write_certificates(lab: &Lab, host: &Host) -> Result {
+    let write = |name: &str, content: &str| fs::write(lab.directory().join(name), content);
+    let key = KeyPair::generate()?;
+    let mut parameters = CertificateParams::default();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    write("ca.pem", &parameters.self_signed(&key)?.pem())?;
+    let ca = Issuer::new(parameters, key);
+    for (name, host) in [("etcd", host.ipv4().to_string()), ("client", "client.example.com".to_owned())] {
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::new([host])?;
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        write(&format!("{name}.pem"), &parameters.signed_by(&key, &ca)?.pem())?;
+        write(&format!("{name}.key"), &key.serialize_pem())?;
+    }
+    Ok(())
 }
 
 /// Somebody else has written since the author has looked.

@@ -5,11 +5,18 @@ use std::fmt;
 /// The reason why the configuration cannot be read from etcd, or written to it.
 #[derive(Debug)]
 pub enum Error {
-    /// No member answers, or one refuses; the message of the last one that was tried.
+    /// No member answers; the message of the last one that was tried.
     Etcd {
         /// The member.
         host: String,
         /// Its answer, or what happened instead.
+        what: String,
+    },
+    /// A member refuses what others would refuse, too: the user, the password, or what the user may not do.
+    Refused {
+        /// The member.
+        host: String,
+        /// Its answer.
         what: String,
     },
     /// A file that the address names cannot be read.
@@ -33,7 +40,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Etcd { host, what } => write!(f, "etcd at {host}: {what}"),
+            Error::Etcd { host, what } | Error::Refused { host, what } => write!(f, "etcd at {host}: {what}"),
             Error::File(error) => error.fmt(f),
             Error::Absent { key } => {
                 write!(f, "etcd has no {key}; write it with: switchback apply cluster.toml --etcd ADDRESS")

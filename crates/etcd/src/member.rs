@@ -66,12 +66,19 @@ impl Member {
 }
 
 fn outcome<T, E>(host: &str, outcome: Result<Result<T, etcd_client::Error>, E>) -> Result<T, Error> {
-    let what = match outcome {
-        Ok(Ok(answer)) => return Ok(answer),
-        Ok(Err(error)) => in_words(&error),
-        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
-    };
-    Err(Error::Etcd { host: host.to_owned(), what })
+    let host = host.to_owned();
+    match outcome {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if is_final(&error) => Err(Error::Refused { host, what: in_words(&error) }),
+        Ok(Err(error)) => Err(Error::Etcd { host, what: in_words(&error) }),
+        Err(_) => Err(Error::Etcd { host, what: format!("no answer within {} s", PATIENCE.as_secs()) }),
+    }
+}
+
+/// Whether the other members would answer the same (`google.rpc.Code`): INVALID_ARGUMENT, which is also the answer to a wrong
+/// password, PERMISSION_DENIED, UNAUTHENTICATED.
+fn is_final(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if matches!(status.code() as i32, 3 | 7 | 16))
 }
 
 /// The innermost cause: gRPC wraps errors of connections several times, in words that say nothing.

@@ -3,10 +3,12 @@
 //! Beside the document is a record of each of its versions. Both are written in one transaction, which has no effect if the
 //! document is another one than its author has seen. A document that somebody writes by other means has no record.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, SortOrder, SortTarget, Txn, TxnOp};
 use jiff::Timestamp;
+use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 use switchback_config::Document;
 
@@ -129,9 +131,15 @@ impl Store {
 
     /// Asks the members one after the other until one answers, for some seconds: after its leader has died, etcd answers
     /// nothing until the others have chosen another one.
-    fn with_member<T>(&self, request: impl AsyncFn(&Member) -> Result<T, Error>) -> Result<T, Error> {
+    ///
+    /// Asks from a thread that blocks SIGPIPE: commands end by it when nobody reads their output, and not because a member
+    /// has closed a connection.
+    fn with_member<T: Send>(
+        &self,
+        request: impl AsyncFn(&Member) -> Result<T, Error> + Sync,
+    ) -> Result<T, Error> {
         let deadline = Instant::now() + PATIENCE;
-        let attempts = async {
+        let attempts = async || {
             for (turn, host) in self.address.hosts.iter().cycle().enumerate() {
                 let asked = async {
                     let member = Member::connect(&self.address, host).await?;
@@ -150,7 +158,12 @@ impl Store {
             }
             unreachable!("an address has a host, and a cycle has no end");
         };
-        self.runtime.block_on(attempts)
+        let ask = || {
+            SigSet::from(Signal::SIGPIPE).thread_block().expect("a valid set of signals");
+            self.runtime.block_on(attempts())
+        };
+        let asked = thread::scope(|scope| scope.spawn(ask).join());
+        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 

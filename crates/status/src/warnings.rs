@@ -22,10 +22,11 @@ impl SwitchStatus {
         let configs = configs.map(|(config, names)| {
             let has = if names.len() == 1 { "has" } else { "have" };
             let here = &self.config;
-            format!(
-                "{} {has} another configuration ({config}, here {here}): copy the file and reload",
-                listed(&names)
-            )
+            let remedy = match self.config_version {
+                None => "copy the file and reload",
+                Some(_) => "see the log of the one that is behind",
+            };
+            format!("{} {has} another configuration ({config}, here {here}): {remedy}", listed(&names))
         });
         let versions = self.others(&self.version, |machine| machine.version).into_iter();
         let versions = versions.map(|(version, names)| {

@@ -23,6 +23,8 @@ pub struct Watch {
     empty: BTreeSet<String>,
     /// Warnings about machines that do not agree.
     warnings: BTreeSet<String>,
+    /// Warnings at the last look, of which some may not have been told.
+    seen_warnings: BTreeSet<String>,
     drops: FirstMoves,
 }
 
@@ -115,10 +117,13 @@ impl Watch {
         events
     }
 
-    /// Compares the machines' configurations and versions with those of the last look.
+    /// Compares the machines' configurations and versions. What differs at two looks running is told: machines that follow
+    /// changes one after the other differ for a moment each time.
     pub fn compare(&mut self, status: &SwitchStatus) -> Vec<Event> {
-        let now: BTreeSet<String> = status.warnings().into_iter().collect();
-        let before = std::mem::replace(&mut self.warnings, now);
+        let seen: BTreeSet<String> = status.warnings().into_iter().collect();
+        let held: BTreeSet<String> = seen.intersection(&self.seen_warnings).cloned().collect();
+        self.seen_warnings = seen;
+        let before = std::mem::replace(&mut self.warnings, held);
         let new = self.warnings.difference(&before).map(|warning| (Level::Warn, warning.clone()));
         let gone =
             before.difference(&self.warnings).map(|warning| (Level::Info, format!("no longer: {warning}")));
@@ -333,6 +338,7 @@ mod tests {
         assert_eq!(watch.compare(&status), []);
         status.nodes = vec![NodeView { config: Some("bbbbbbbb".to_owned()), ..node("n1", &[]) }];
         let other = "node n1 has another configuration (bbbbbbbb, here aaaaaaaa): copy the file and reload";
+        assert_eq!(watch.compare(&status), [], "it may be about to follow");
         assert_eq!(messages(watch.compare(&status)), [format!("warn {other}")]);
         assert_eq!(watch.compare(&status), []);
         status.nodes.clear();
