@@ -25,7 +25,7 @@ WHOLE := --release --package switchback-cli
 QUICK := --profile demo --no-default-features --package switchback-cli
 
 # What a target needs: command:package, and packages that have no command.
-NEEDS_build := protoc:protobuf-compiler cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
+NEEDS_build := protoc:protobuf-compiler libprotobuf-dev cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
 NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
 NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 h2load:nghttp2-client openssl:openssl debian-archive-keyring
