@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::http::{Documents, fetch};
 use common::packets::{Random, seed};
 use common::steady::{Served, Steady};
-use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, load, text, wait_until};
+use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, load, nft, text, wait_until};
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -441,6 +441,27 @@ fn daemons_live_and_start_without_etcd() -> Result {
     apply(&cluster, &more)?;
     wait_for_all(&cluster, "reloaded version 2: pool web: nodes")?;
     assert_eq!(answering(&cluster)?, ["node0", "node1", "node2"]);
+    etcd.end()?;
+    cluster.down()
+}
+
+/// A member is cut off without a word; daemons that follow it hear of changes from others.
+#[test]
+fn a_member_falls_silent() -> Result {
+    let (mut cluster, plan, etcd) = prepare(3)?;
+    apply(&cluster, &plan)?;
+    cluster.start_daemons()?;
+    let rules = "table inet cut { chain in { type filter hook input priority 0; policy drop; }; }\n";
+    for (member, version) in [(0, 2), (1, 3), (2, 4)] {
+        let host = members(&cluster.lab).nth(member).ok_or("no such member")?;
+        nft(host, rules)?;
+        let web = if version % 2 == 0 { vec![0, 1, 2] } else { vec![0, 1] };
+        apply(&cluster, &Plan { pools: vec![("web", web), ("img", vec![2])], ..plan.clone() })?;
+        wait_for_all(&cluster, &format!("reloaded version {version}: pool web: nodes"))?;
+        nft(host, "flush ruleset\n")?;
+        let health = || Ok(etcdctl(&cluster.lab, &["endpoint", "health"])?.success().is_ok());
+        wait_until("etcd", PATIENCE, health, |healthy| *healthy)?;
+    }
     etcd.end()?;
     cluster.down()
 }

@@ -13,8 +13,8 @@ use crate::error::Error;
 
 /// Time for a connection and for the answer to a request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Interval of HTTP/2 pings, of which etcd allows no more (`--grpc-keepalive-min-time`, 5 s), and time for the answer.
-const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));
+/// Interval of HTTP/2 pings, of which etcd allows one in 5 s (`--grpc-keepalive-min-time`), and time for the answer.
+const PING: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
 
 /// A connection to one member.
 pub(crate) struct Member {
