@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use switchback_access_log::escape::printable;
-use switchback_config::{Cluster, Document};
+use switchback_config::{Checked, Cluster, Document};
 use switchback_etcd::{Address, Record, Store, Stored};
 
 use crate::config::store;
@@ -127,7 +127,8 @@ struct Change {
 impl Change {
     fn write(self, store: &Store) -> Result<(), Failure> {
         let Change { document, message, dry_run } = self;
-        let new = without_keys(&document)?;
+        let Checked { cluster: new, warnings } = document.check_text()?;
+        warnings.iter().for_each(|warning| eprintln!("{}", printable(&warning.to_string())));
         let current = store.current()?;
         for line in differences(current.as_ref(), &document, &new) {
             println!("{}", printable(&line));
@@ -153,8 +154,8 @@ impl Change {
 /// What is different in a new document, a line for each change.
 fn differences(current: Option<&Stored>, document: &Document, new: &Cluster) -> Vec<String> {
     let Some(stored) = current else { return Vec::new() };
-    match without_keys(&stored.document) {
-        Ok(old) => match old.diff(new) {
+    match stored.document.check_text() {
+        Ok(old) => match old.cluster.diff(new) {
             lines if lines.is_empty() && stored.document.text != document.text => {
                 vec!["nothing changes but the text".to_owned()]
             }
@@ -162,11 +163,6 @@ fn differences(current: Option<&Stored>, document: &Document, new: &Cluster) -> 
         },
         Err(error) => vec![format!("the document in etcd is invalid:\n{error}")],
     }
-}
-
-/// The cluster without its keys: only its machines have them.
-fn without_keys(document: &Document) -> Result<Cluster, Failure> {
-    Ok(document.parse(|_| Ok(Vec::new()))?)
 }
 
 /// The user and the machine.

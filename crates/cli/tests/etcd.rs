@@ -158,6 +158,11 @@ fn changes_are_followed_and_broken_documents_refused() -> Result {
     assert_eq!(answering(&cluster)?, ["node0", "node1"]);
     assert_eq!(cluster.switch_status()?["config_version"], 1);
 
+    let file = cluster
+        .lab
+        .write_config_text(&plan.config(&cluster.lab).replace("pool = \"img\"", "pool = \"web\""))?;
+    let warned = command(&cluster, &["apply", "--dry-run", text(&file)])?.stderr;
+    assert!(warned.contains("warning: pool \"img\" is in no route"), "{warned}");
     let more = Plan { pools: vec![("web", vec![0, 1, 2]), ("img", vec![2])], ..plan.clone() };
     let file = cluster.lab.write_config_text(&more.config(&cluster.lab))?;
     let said = command(&cluster, &["apply", "--dry-run", text(&file)])?.success()?;

@@ -122,6 +122,11 @@ impl Document {
         Ok(self.read_with(|_, _| files::Found::default(), keys)?.cluster)
     }
 
+    /// The cluster without its keys, with warnings about what the text alone shows: for machines that are not of the cluster.
+    pub fn check_text(&self) -> Result<Checked, Error> {
+        self.read_with(|_, _| files::Found::default(), |_| Ok(Vec::new()))
+    }
+
     /// As [`Document::cluster`], and looks at the other files as well, with warnings of what is valid and yet cannot be
     /// meant.
     ///

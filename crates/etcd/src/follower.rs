@@ -65,6 +65,8 @@ struct State {
     is_followed: bool,
     /// The last error, once all members have failed one after the other; None again when one answers.
     all_failed: Option<String>,
+    /// Nodes that have joined and are not in the newest document, each with the reason.
+    left_out: Vec<String>,
     followers: Vec<Box<dyn Fn() + Send + Sync>>,
     /// The key of the node that joins, until it has been seen.
     awaited: Option<String>,
@@ -93,15 +95,10 @@ impl Contents {
         }
     }
 
-    fn document(&self, address: &Address) -> Result<Document, String> {
-        let (text, version) = self
-            .document
-            .as_ref()
-            .ok_or_else(|| Error::Absent { key: address.document_key() }.to_string())?;
-        let document = store::document(address, text, *version).map_err(|error| error.to_string())?;
-        let Composed { document, left_out } = compose(document, &self.nodes);
-        left_out.iter().for_each(|what| log::warn!("a node that has joined is left out, {what}"));
-        Ok(document)
+    fn document(&self, address: &Address) -> Result<Composed, Error> {
+        let absent = || Error::Absent { key: address.document_key() };
+        let (text, version) = self.document.as_ref().ok_or_else(absent)?;
+        Ok(compose(store::document(address, text, *version)?, &self.nodes))
     }
 }
 
@@ -132,9 +129,7 @@ impl Followed {
         let follow = {
             let shared = Arc::clone(&shared);
             move || {
-                if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-                    log::warn!("{error}");
-                }
+                give_up_privileges();
                 runtime.block_on(shared.follow());
             }
         };
@@ -142,7 +137,10 @@ impl Followed {
         let (accepted, documents) = channel();
         let keep = {
             let (shared, kept) = (Arc::clone(&shared), Arc::clone(&kept));
-            move || keep(&kept, &shared.address, &documents)
+            move || {
+                give_up_privileges();
+                keep(&kept, &shared.address, &documents);
+            }
         };
         // The threads end with the process.
         thread::Builder::new().name("etcd".to_owned()).spawn(follow)?;
@@ -160,6 +158,13 @@ impl Drop for Followed {
             // Without an answer, the lease ends by itself.
             let _ = has_left.recv_timeout(LEAVES_WITHIN);
         }
+    }
+}
+
+/// The threads begin before the daemon gives its own up.
+fn give_up_privileges() {
+    if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
+        log::warn!("{error}");
     }
 }
 
@@ -282,8 +287,14 @@ impl Shared {
 
     /// Takes what a member has, and tells the daemon if it is something new.
     fn found(&self, host: &str, contents: &Contents) {
-        let newest = contents.document(&self.address);
+        let composed = contents.document(&self.address).map_err(|error| error.to_string());
         let mut state = self.state();
+        let newest = composed.map(|Composed { document, left_out }| {
+            let new = left_out.iter().filter(|what| !state.left_out.contains(what));
+            new.for_each(|what| log::warn!("a node that has joined is left out, {what}"));
+            state.left_out = left_out;
+            document
+        });
         state.awaited.take_if(|name| contents.nodes.contains_key(name));
         state.is_followed = true;
         if state.all_failed.take().is_some() {

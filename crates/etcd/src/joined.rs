@@ -100,7 +100,7 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
 
 /// What is wrong with a document, apart from its keys.
 fn mistakes(document: &Document) -> Option<String> {
-    document.parse(|_| Ok(Vec::new())).err().map(|error| error.to_string())
+    document.check_text().err().map(|error| error.to_string())
 }
 
 #[cfg(test)]
