@@ -17,7 +17,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "weight = 3",
         "wait = 3",
         &[
-            "11:1: unknown key \"wait\", allowed: address, adoption, drain, hidden, name, plain_tcp, server, tunnel, weight, zone",
+            "11:1: unknown key \"wait\", allowed: address, adoption, drain, hidden, name, plain_tcp, pools, server, tunnel, weight, zone",
         ],
     ),
     ("weight = 3", "weight = \"3\"", &["11:10: weight is a text, allowed is a whole number without quotes"]),
