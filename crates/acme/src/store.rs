@@ -1,11 +1,11 @@
 //! Files of accounts and certificates, in one directory. Only root reads them, and each is replaced as a whole.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use instant_acme::AccountCredentials;
+use switchback_config::replace_private;
 use switchback_tls::Issue;
 use zeroize::Zeroizing;
 
@@ -22,22 +22,6 @@ impl Store {
     /// The directory is made when something is written.
     pub(crate) fn at(path: &Path) -> Store {
         Store(path.to_owned())
-    }
-
-    /// Replaces a file, whatever happens meanwhile: it has the old content or the new one.
-    fn write(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let written = || -> io::Result<()> {
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&new, path)?;
-            File::open(&self.0)?.sync_all()
-        };
-        written().map_err(|error| Error::File(path.to_owned(), error))
     }
 
     fn certificate_file(&self, domain: &str) -> PathBuf {
@@ -66,7 +50,7 @@ impl Store {
     /// Writes the file of a certificate.
     pub(crate) fn save(&self, issue: &Issue) -> Result<(), Error> {
         let text = Zeroizing::new(format!("{DIRECTORY}{}\n{}", issue.directory, *issue.pem));
-        self.write(&self.certificate_file(&issue.domain), text.as_bytes())
+        write(&self.certificate_file(&issue.domain), text.as_bytes())
     }
 
     /// The account at the CA with this directory, if there is one.
@@ -81,7 +65,7 @@ impl Store {
         let path = self.account_file(directory);
         let text = serde_json::to_string(account).map(Zeroizing::new);
         let text = text.map_err(|error| Error::Content(path.clone(), error.to_string()))?;
-        self.write(&path, text.as_bytes())
+        write(&path, text.as_bytes())
     }
 
     /// Removes the file of an account that the CA does not know.
@@ -92,6 +76,10 @@ impl Store {
             _ => Ok(()),
         }
     }
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    replace_private(path, content).map_err(|error| Error::File(path.to_owned(), error))
 }
 
 fn read(path: &Path) -> Result<Option<Zeroizing<String>>, Error> {

@@ -99,6 +99,19 @@ fn prepare(etcd_members: usize) -> Result<(Cluster, Plan, Etcd)> {
     Ok((cluster, plan, etcd))
 }
 
+/// These machines, whose daemons follow three members.
+fn start_with_three() -> Result<(Cluster, Plan, Etcd)> {
+    let (mut cluster, plan, etcd) = prepare(3)?;
+    apply(&cluster, &plan)?;
+    cluster.start_daemons()?;
+    Ok((cluster, plan, etcd))
+}
+
+/// The plan with other nodes in the pool `web`.
+fn with_web(plan: &Plan, web: Vec<usize>) -> Plan {
+    Plan { pools: vec![("web", web), ("img", vec![2])], ..plan.clone() }
+}
+
 /// `switchback apply`, `history` or `rollback`.
 fn command(cluster: &Cluster, arguments: &[&str]) -> Result<Output> {
     cluster.run(cluster.lab.client(0), &[arguments, &["--etcd", &address(&cluster.lab)]].concat())
@@ -163,7 +176,7 @@ fn changes_are_followed_and_broken_documents_refused() -> Result {
         .write_config_text(&plan.config(&cluster.lab).replace("pool = \"img\"", "pool = \"web\""))?;
     let warned = command(&cluster, &["apply", "--dry-run", text(&file)])?.stderr;
     assert!(warned.contains("warning: pool \"img\" is in no route"), "{warned}");
-    let more = Plan { pools: vec![("web", vec![0, 1, 2]), ("img", vec![2])], ..plan.clone() };
+    let more = with_web(&plan, vec![0, 1, 2]);
     let file = cluster.lab.write_config_text(&more.config(&cluster.lab))?;
     let said = command(&cluster, &["apply", "--dry-run", text(&file)])?.success()?;
     let change = "pool web: nodes node0, node1 -> node0, node1, node2\n";
@@ -399,7 +412,9 @@ fn nothing_is_written_over_what_its_author_has_not_seen() -> Result {
         assert_eq!(store.current()?.map(|stored| stored.document.text), Some("2".to_owned()));
         // Of more than a hundred records the oldest are dropped.
         for number in 3..=105 {
-            store.write(store.current()?.as_ref(), &record(&number.to_string()))?;
+            // All of them together are longer than a message of gRPC, 4 MiB.
+            let text = format!("{number}{}", "#".repeat(50_000));
+            store.write(store.current()?.as_ref(), &record(&text))?;
         }
         let kept: Vec<u64> = store.history()?.iter().map(|(version, _)| *version).collect();
         assert_eq!(kept, (6..=105).rev().collect::<Vec<_>>());
@@ -412,9 +427,7 @@ fn nothing_is_written_over_what_its_author_has_not_seen() -> Result {
 /// All members are dead, daemons are killed and started again, and no client notices.
 #[test]
 fn daemons_live_and_start_without_etcd() -> Result {
-    let (mut cluster, plan, mut etcd) = prepare(3)?;
-    apply(&cluster, &plan)?;
-    cluster.start_daemons()?;
+    let (mut cluster, plan, mut etcd) = start_with_three()?;
     let away = Duration::from_secs(load(4, 60));
     let work = || -> Result<[Process; 2]> {
         (0..3).try_for_each(|member| etcd.kill(member))?;
@@ -442,7 +455,7 @@ fn daemons_live_and_start_without_etcd() -> Result {
     served.assert_all_answered();
     cluster.replace_switch(switch);
     cluster.replace_agent(1, agent);
-    let more = Plan { pools: vec![("web", vec![0, 1, 2]), ("img", vec![2])], ..plan };
+    let more = with_web(&plan, vec![0, 1, 2]);
     apply(&cluster, &more)?;
     wait_for_all(&cluster, "reloaded version 2: pool web: nodes")?;
     assert_eq!(answering(&cluster)?, ["node0", "node1", "node2"]);
@@ -453,15 +466,13 @@ fn daemons_live_and_start_without_etcd() -> Result {
 /// A member is cut off without a word; daemons that follow it hear of changes from others.
 #[test]
 fn a_member_falls_silent() -> Result {
-    let (mut cluster, plan, etcd) = prepare(3)?;
-    apply(&cluster, &plan)?;
-    cluster.start_daemons()?;
+    let (cluster, plan, etcd) = start_with_three()?;
     let rules = "table inet cut { chain in { type filter hook input priority 0; policy drop; }; }\n";
     for (member, version) in [(0, 2), (1, 3), (2, 4)] {
         let host = members(&cluster.lab).nth(member).ok_or("no such member")?;
         nft(host, rules)?;
         let web = if version % 2 == 0 { vec![0, 1, 2] } else { vec![0, 1] };
-        apply(&cluster, &Plan { pools: vec![("web", web), ("img", vec![2])], ..plan.clone() })?;
+        apply(&cluster, &with_web(&plan, web))?;
         wait_for_all(&cluster, &format!("reloaded version {version}: pool web: nodes"))?;
         nft(host, "flush ruleset\n")?;
         let health = || Ok(etcdctl(&cluster.lab, &["endpoint", "health"])?.success().is_ok());
@@ -474,15 +485,13 @@ fn a_member_falls_silent() -> Result {
 /// Members join and leave a pool again and again, while members of etcd are killed and its history is compacted.
 #[test]
 fn changes_are_in_force_everywhere_soon() -> Result {
-    let (mut cluster, plan, mut etcd) = prepare(3)?;
-    apply(&cluster, &plan)?;
-    cluster.start_daemons()?;
+    let (cluster, plan, mut etcd) = start_with_three()?;
     let copies: Vec<PathBuf> = (0..DAEMONS - 1)
         .map(|node| cluster.state_directory(node).join("last-good-node.toml"))
         .chain([cluster.lab.directory().join("state-switch/last-good-switch.toml")])
         .collect();
     let text_with = |web| -> Result<String> {
-        let plan = Plan { pools: vec![("web", web), ("img", vec![2])], ..plan.clone() };
+        let plan = with_web(&plan, web);
         Ok(fs::read_to_string(cluster.lab.write_config_text(&plan.config(&cluster.lab))?)?)
     };
     let texts = [text_with(vec![0, 1])?, text_with(vec![0, 1, 2])?];

@@ -5,9 +5,9 @@
 //! key is replaced the file holds two: the first signs, both are accepted.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use crate::error::{self, Error, Mistake};
@@ -81,6 +81,20 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
         let _ = std::fs::remove_file(path);
         failed(source)
     })
+}
+
+/// Replaces the file at `path`, readable by its owner only, and makes its directory if that is missing: whenever the machine
+/// stops, the old or the new file is whole.
+pub fn replace_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(directory)?.sync_all()
 }
 
 /// Reads the keys in the file at `path`, which only its owner may have access to.

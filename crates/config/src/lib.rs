@@ -63,7 +63,9 @@ pub use error::{Diagnostic, Error, Severity, read_text};
 pub use files::{Checked, Finding, TlsFile, TlsFiles};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
-pub use key::{ClusterKey, generate_key, key_file_text, read_private, write_key, write_private};
+pub use key::{
+    ClusterKey, generate_key, key_file_text, read_private, replace_private, write_key, write_private,
+};
 pub use limits::{Caps, Limits, TlsLimits};
 pub use mirror::Mirror;
 pub use network::{Admitted, ClientMatch, MAX_NETWORKS, Network, Networks};

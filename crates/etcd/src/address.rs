@@ -1,8 +1,10 @@
 //! Addresses such as `etcd://192.0.2.1,192.0.2.2:2379/switchback`.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
+
+use switchback_config::Document;
 
 /// Port of etcd's clients.
 const PORT: &str = "2379";
@@ -60,14 +62,10 @@ impl Address {
         scheme(text).is_some()
     }
 
-    /// Directory in which relative paths of the document begin.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// Name in messages of a version of the document.
-    pub(crate) fn name_of(&self, version: u64) -> PathBuf {
-        format!("etcd:{}@{version}", self.document_key()).into()
+    /// A version of the document.
+    pub(crate) fn document(&self, text: String, version: u64) -> Document {
+        let name = format!("etcd:{}@{version}", self.document_key()).into();
+        Document { text, name, directory: self.directory.clone(), version: Some(version) }
     }
 
     /// Key of the document.
@@ -231,9 +229,14 @@ mod tests {
         let own = Some(("c.pem".into(), "k.pem".into()));
         assert_eq!(all.tls, Some(TlsFiles { ca: Some("/ca.pem".into()), own }));
         assert_eq!(all.user, Some(User { name: "web".to_owned(), password_file: "/run/password".into() }));
-        assert_eq!(all.directory(), Path::new("/srv/switchback"));
         assert_eq!(all.document_key(), "/a/b/cluster.toml");
-        assert_eq!(all.name_of(7), Path::new("etcd:/a/b/cluster.toml@7"));
+        let document = Document {
+            text: "text".to_owned(),
+            name: "etcd:/a/b/cluster.toml@7".into(),
+            directory: "/srv/switchback".into(),
+            version: Some(7),
+        };
+        assert_eq!(all.document("text".to_owned(), 7), document);
         assert!(all.version_key(9) < all.version_key(10), "in the order of keys");
     }
 

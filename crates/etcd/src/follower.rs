@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::joined::{Composed, Registration, compose};
 use crate::kept::Kept;
 use crate::lease::Joining;
-use crate::member::{Member, in_words};
+use crate::member::Member;
 use crate::store;
 
 /// Time that a daemon waits at its start for the first document.
@@ -265,7 +265,7 @@ impl Shared {
             let after = WatchOptions::new().with_range(end.clone()).with_start_revision(revision + 1);
             let mut changes = member.answer(client.watch(key.clone(), Some(after))).await?;
             loop {
-                let message = changes.message().await.map_err(|error| member.error(in_words(&error)))?;
+                let message = changes.message().await.map_err(|error| member.failure(&error))?;
                 let message = message.ok_or_else(|| member.error("it has ended the connection"))?;
                 for event in message.events() {
                     let is_there = event.event_type() == EventType::Put;

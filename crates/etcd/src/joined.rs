@@ -76,11 +76,8 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
             Err(what) => left_out.push(format!("{name}: {}", what.trim_end().replace('\n', ", "))),
         }
     }
-    let with = |document: &Document, block: &str| Document {
-        text: format!("{}\n\n{block}", document.text.trim_end()),
-        ..document.clone()
-    };
-    let all = blocks.iter().fold(document.clone(), |document, (_, block)| with(&document, block));
+    let mut all = document.clone();
+    blocks.iter().for_each(|(_, block)| append(&mut all, block));
     if blocks.is_empty() || mistakes(&all).is_none() {
         return Composed { document: all, left_out };
     }
@@ -89,13 +86,21 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
     }
     let mut holds = document;
     for (name, block) in blocks {
-        let more = with(&holds, &block);
+        let mut more = holds.clone();
+        append(&mut more, &block);
         match mistakes(&more) {
             None => holds = more,
             Some(what) => left_out.push(format!("{name}: {what}")),
         }
     }
     Composed { document: holds, left_out }
+}
+
+/// Adds a block behind the text.
+fn append(Document { text, .. }: &mut Document, block: &str) {
+    text.truncate(text.trim_end().len());
+    text.push_str("\n\n");
+    text.push_str(block);
 }
 
 /// What is wrong with a document, apart from its keys.

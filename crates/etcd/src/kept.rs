@@ -2,11 +2,11 @@
 //!
 //! The file is the document behind a line with its version, so that it can be read, and used, as `cluster.toml`.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use switchback_config::Document;
+use switchback_config::{Document, replace_private};
 
 use crate::address::Address;
 
@@ -29,15 +29,8 @@ impl Kept {
 
     /// Replaces the copy: whenever the machine stops, there is a whole one.
     pub(crate) fn write(&self, address: &Address, document: &Document) -> io::Result<()> {
-        let part = self.file.with_extension("part");
-        if let Some(directory) = self.file.parent() {
-            fs::create_dir_all(directory)?;
-        }
-        let mut file = File::create(&part)?;
-        writeln!(file, "{}", head(address, document.version.unwrap_or_default()))?;
-        file.write_all(document.text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, &self.file)
+        let head = head(address, document.version.unwrap_or_default());
+        replace_private(&self.file, format!("{head}\n{}", document.text).as_bytes())
     }
 
     /// The copy; None if there is none, or one of another place in etcd.
@@ -51,8 +44,7 @@ impl Kept {
         let Some(version) = version.filter(|version| line == head(address, *version)) else {
             return Ok(None);
         };
-        let (name, directory) = (address.name_of(version), address.directory().to_owned());
-        Ok(Some(Document { text: text.to_owned(), name, directory, version: Some(version) }))
+        Ok(Some(address.document(text.to_owned(), version)))
     }
 }
 
@@ -72,12 +64,7 @@ mod tests {
         let address: Address = "etcd://192.0.2.1/a".parse().unwrap();
         assert_eq!(kept.read(&address).unwrap(), None);
         for version in [7, 8] {
-            let document = Document {
-                text: format!("# {version}\n\n[cluster]\n"),
-                name: address.name_of(version),
-                directory: address.directory().to_owned(),
-                version: Some(version),
-            };
+            let document = address.document(format!("# {version}\n\n[cluster]\n"), version);
             kept.write(&address, &document).unwrap();
             assert_eq!(kept.read(&address).unwrap(), Some(document));
         }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::address::Address;
 use crate::error::Error;
 use crate::joined::Registration;
-use crate::member::{Member, in_words};
+use crate::member::Member;
 
 /// Life of a key whose agent is silent, in seconds. etcd gives leases their whole time again when its members have chosen
 /// a leader, so they outlive its own failures.
@@ -72,7 +72,7 @@ impl Joining {
             };
             let prolonged = timeout(PROLONGED_EVERY, prolonged).await;
             let answer = prolonged.map_err(|_| member.error("no answer"))?;
-            let answer = answer.map_err(|error| member.error(in_words(&error)))?;
+            let answer = answer.map_err(|error| member.failure(&error))?;
             if answer.is_none_or(|answer| answer.ttl() <= 0) {
                 return Err(member.error("the lease has ended"));
             }

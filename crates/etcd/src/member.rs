@@ -59,6 +59,11 @@ impl Member {
         outcome(&self.host, timeout(PATIENCE, request).await)
     }
 
+    /// What an error of the client says of this member.
+    pub(crate) fn failure(&self, error: &etcd_client::Error) -> Error {
+        failure(&self.host, error)
+    }
+
     /// The error of this member.
     pub(crate) fn error(&self, what: impl Into<String>) -> Error {
         Error::Etcd { host: self.host.clone(), what: what.into() }
@@ -66,13 +71,18 @@ impl Member {
 }
 
 fn outcome<T, E>(host: &str, outcome: Result<Result<T, etcd_client::Error>, E>) -> Result<T, Error> {
-    let host = host.to_owned();
     match outcome {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if is_final(&error) => Err(Error::Refused { host, what: in_words(&error) }),
-        Ok(Err(error)) => Err(Error::Etcd { host, what: in_words(&error) }),
-        Err(_) => Err(Error::Etcd { host, what: format!("no answer within {} s", PATIENCE.as_secs()) }),
+        Ok(answer) => answer.map_err(|error| failure(host, &error)),
+        Err(_) => Err(Error::Etcd {
+            host: host.to_owned(),
+            what: format!("no answer within {} s", PATIENCE.as_secs()),
+        }),
     }
+}
+
+fn failure(host: &str, error: &etcd_client::Error) -> Error {
+    let (host, what) = (host.to_owned(), in_words(error));
+    if is_final(error) { Error::Refused { host, what } } else { Error::Etcd { host, what } }
 }
 
 /// Whether the other members would answer the same (`google.rpc.Code`): INVALID_ARGUMENT, which is also the answer to a wrong
@@ -82,7 +92,7 @@ fn is_final(error: &etcd_client::Error) -> bool {
 }
 
 /// The innermost cause: gRPC wraps errors of connections several times, in words that say nothing.
-pub(crate) fn in_words(error: &etcd_client::Error) -> String {
+fn in_words(error: &etcd_client::Error) -> String {
     let (status, mut cause): (_, Option<&(dyn std::error::Error + 'static)>) = match error {
         etcd_client::Error::GRpcStatus(status) => (Some(status), status.source()),
         etcd_client::Error::TransportError(error) => (None, Some(error)),

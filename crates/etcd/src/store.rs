@@ -110,22 +110,28 @@ impl Store {
         }
     }
 
-    /// The records that are kept, with their versions, the newest first.
+    /// The records that are kept, with their versions, the newest first. Each is asked for by itself: all of them can be
+    /// longer than a message of gRPC may be.
     pub fn history(&self) -> Result<Vec<(u64, Record)>, Error> {
-        let options = GetOptions::new().with_prefix().with_sort(SortTarget::Key, SortOrder::Descend);
+        let options = GetOptions::new().with_prefix().with_keys_only();
+        let options = options.with_sort(SortTarget::Key, SortOrder::Descend);
         self.with_member(async |member| {
             let mut client = member.client.clone();
             let answer = member.answer(client.get(self.address.versions(), Some(options.clone()))).await?;
-            let records = answer.kvs().iter().map(|found| {
+            let mut records = Vec::new();
+            for found in answer.kvs() {
                 let key = String::from_utf8_lossy(found.key()).into_owned();
                 let failed = |what: String| Error::Record { key: key.clone(), what };
                 let version = key.rsplit('/').next().and_then(|digits| digits.parse().ok());
                 let version = version.ok_or_else(|| failed("no version in its key".to_owned()))?;
-                let record =
-                    serde_json::from_slice(found.value()).map_err(|error| failed(error.to_string()))?;
-                Ok((version, record))
-            });
-            records.collect()
+                let answer = member.answer(client.get(key.clone(), None)).await?;
+                // One that is gone meanwhile has become too old.
+                for found in answer.kvs() {
+                    let record = serde_json::from_slice(found.value());
+                    records.push((version, record.map_err(|error| failed(error.to_string()))?));
+                }
+            }
+            Ok(records)
         })
     }
 
@@ -174,6 +180,5 @@ pub(crate) fn document(address: &Address, value: &[u8], version: i64) -> Result<
         key: address.document_key(),
         what: format!("version {version} is not UTF-8: {}", error.utf8_error()),
     })?;
-    let directory = address.directory().to_owned();
-    Ok(Document { text, name: address.name_of(version), directory, version: Some(version) })
+    Ok(address.document(text, version))
 }
