@@ -52,6 +52,11 @@ impl Mistakes {
         self.warnings.push(Mistake { at: value.span().start, what: what.into() });
     }
 
+    /// Adds a warning about the file as a whole.
+    pub(crate) fn warn_of_file(&mut self, what: &str) {
+        self.warnings.push(Mistake { at: 0, what: what.to_owned() });
+    }
+
     /// The line in which a value begins, counted from 1.
     pub(crate) fn line<T>(&self, value: &Spanned<T>) -> usize {
         self.newlines.partition_point(|newline| *newline < value.span().start) + 1

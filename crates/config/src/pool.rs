@@ -11,6 +11,8 @@ use crate::{HashKey, Node, Outliers, Persistence, PolicyKind};
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Allowed values of [`Pool::queue_limit`], apart from `"off"`.
 pub(crate) const QUEUE_LIMIT: std::ops::RangeInclusive<u8> = 1..=100;
+/// Allowed values of [`Pool::empty_status`], the default first.
+pub(crate) const EMPTY_STATUSES: [u16; 4] = [503, 500, 502, 504];
 /// Default of [`Pool::queue_limit`].
 pub(crate) const DEFAULT_QUEUE_LIMIT: u8 = 100;
 /// The text for a [`Pool::queue_limit`] of 0.
@@ -28,8 +30,8 @@ pub(crate) const DELEGATE: [(&str, Delegate); 2] = [("all", Delegate::All), ("no
 pub struct Pool {
     /// Name, as for [`Node::name`].
     pub name: String,
-    /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); at least one, none twice. All of them may have
-    /// weight 0 or drain; requests are answered 503 then.
+    /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); none twice. All of them may have weight 0 or drain; requests
+    /// are answered 503 then.
     pub nodes: Vec<usize>,
     /// Policy that chooses a node for a request.
     pub policy: PolicyKind,
@@ -59,6 +61,8 @@ pub struct Pool {
     pub protocol: ServerProtocol,
     /// How the requests of one session find the same node; without, each goes by the policy.
     pub persistence: Option<Persistence>,
+    /// Status of the answer to requests while the pool has no node.
+    pub empty_status: u16,
 }
 
 impl Pool {
@@ -68,7 +72,7 @@ impl Pool {
     }
 
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 13] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 14] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -88,6 +92,7 @@ impl Pool {
             ("resume", self.resume.to_string()),
             ("protocol", self.protocol.to_string()),
             ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),
+            ("empty_status", self.empty_status.to_string()),
         ]
     }
 }

@@ -66,7 +66,6 @@ pub(crate) struct File {
     #[serde(default)]
     pub pool: Vec<Pool>,
     #[serde(default)]
-    #[schemars(length(min = 1))]
     pub service: Vec<Service>,
     #[serde(default)]
     #[schemars(length(max = MAX_SWITCHES))]
@@ -389,6 +388,10 @@ pub(crate) struct Pool {
     pub health: Option<Health>,
     pub outliers: Option<Spanned<Outliers>>,
     pub persistence: Option<Persistence>,
+    /// Status of the answer to requests while the pool has no node. They do not wait for one.
+    #[schemars(transform = shape::one_of(pool::EMPTY_STATUSES))]
+    #[schemars(extend("default" = pool::EMPTY_STATUSES[0]))]
+    pub empty_status: Option<Spanned<i64>>,
 }
 
 impl Pool {

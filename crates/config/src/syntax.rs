@@ -34,7 +34,7 @@ const MAX_SLIPS: usize = 2;
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
 /// Statuses that redirect a client to the URL in `Location`, from RFC 9110 section 15.4.
 /// Statuses of routes that ask no server.
-pub(crate) const RESPOND_STATUSES: [u16; 5] = [403, 404, 410, 451, 503];
+pub(crate) const RESPOND_STATUSES: [u16; 6] = [403, 404, 410, 451, 500, 503];
 pub(crate) const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
@@ -602,7 +602,11 @@ pub(crate) fn respond_status(status: i64) -> Result<u16, String> {
     one_status("respond", status, RESPOND_STATUSES)
 }
 
-fn one_status(key: &str, status: i64, all: [u16; 5]) -> Result<u16, String> {
+pub(crate) fn empty_status(status: i64) -> Result<u16, String> {
+    one_status("empty_status", status, pool::EMPTY_STATUSES)
+}
+
+fn one_status<const N: usize>(key: &str, status: i64, all: [u16; N]) -> Result<u16, String> {
     let known = all.into_iter().find(|&known| i64::from(known) == status);
     known.ok_or_else(|| {
         let allowed = all.map(|status| status.to_string()).join(", ");

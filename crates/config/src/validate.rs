@@ -68,9 +68,6 @@ pub(crate) fn check(
     let pools = file.pool.iter().map(|pool| mistakes.pool(pool, &file.node, &node_names, &switch_names));
     let pools: Vec<_> = pools.collect();
 
-    if file.service.is_empty() {
-        mistakes.in_file("no service, at least one [[service]] is needed");
-    }
     let lists = mistakes.network_lists(&file.networks, directory);
     let named = Named { pools: &pool_names, lists: &lists };
     let mut listening = Listening { nodes: &nodes, taken: HashMap::new() };

@@ -75,6 +75,7 @@ fn what_the_good_file_means() {
             resume: Resume::Off,
             protocol: ServerProtocol::Http11,
             persistence: None,
+            empty_status: 503,
         }]
     );
     assert_eq!(cluster.switches, []);

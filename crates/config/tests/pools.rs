@@ -45,6 +45,7 @@ fn pools_and_their_defaults() {
             resume: Resume::Off,
             protocol: ServerProtocol::Http11,
             persistence: None,
+            empty_status: 503,
         }
     );
     assert_eq!(pool("policy = \"random\"\nqueue_limit = \"off\"").queue_limit, 0);

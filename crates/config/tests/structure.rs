@@ -27,8 +27,8 @@ const BAD: &[(Changes, &[&str])] = &[
             "11:10: weight is a text, allowed is a whole number without quotes",
             "12:1: unknown key \"drains\", did you mean \"drain\"?",
             UNKNOWN_POLICY,
-            "18:1: unknown key \"mode\", allowed: balance, delegate, hash, health, name, nodes, outliers, persistence, \
-             policy, protocol, queue_limit, resume, second_candidate, slow_start",
+            "18:1: unknown key \"mode\", allowed: balance, delegate, empty_status, hash, health, name, nodes, outliers, \
+             persistence, policy, protocol, queue_limit, resume, second_candidate, slow_start",
             "20:1: key \"name\" is missing, a text in quotes is needed",
             "25:1: unknown key \"hosts\", did you mean \"host\"?",
             "32:8: path is a list, allowed is a text in quotes",

@@ -254,9 +254,11 @@ fn explain(status: u16) -> (&'static str, &'static str) {
         413 => ("Content Too Large", "The request's body is longer than is accepted."),
         429 => ("Too Many Requests", "This service limits how often it is asked."),
         431 => ("Request Header Fields Too Large", "The request's head is longer than is accepted."),
+        500 => ("Internal Server Error", "The route leads to no server."),
         501 => ("Not Implemented", "The request uses a method or transfer coding that is not supported."),
         502 => ("Bad Gateway", "The server that had the connection is gone."),
         503 => ("Service Unavailable", "No server can take the request now."),
+        504 => ("Gateway Timeout", "No server can take the request."),
         505 => ("HTTP Version Not Supported", "Speak HTTP/1.1 or HTTP/1.0."),
         _ => ("Bad Request", "The request does not follow RFC 9112, or can be read in two ways."),
     }

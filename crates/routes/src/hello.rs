@@ -11,14 +11,18 @@ pub const ACME_TLS: &[u8] = b"acme-tls/1";
 
 impl Routes {
     /// The route with which a TLS client begins that wants this host, and offers these protocols: the first
-    /// route to a pool which takes it whatever it will ask for, or else the first that may take it.
+    /// route to a pool which takes it whatever it will ask for, or else the first that may take it. If only routes without a
+    /// pool may, it is the first to any pool: each node answers for such routes.
     pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>], client: IpAddr) -> Option<usize> {
         let may_take = |route: &Route| failed_hello(route, host, protocols, client).is_none();
         let leads_to_pool = |route: &Route| route.action.pools().next().is_some();
         let is_candidate = |(_, route): &(usize, &Route)| leads_to_pool(route) && may_take(route);
         let mut candidates = self.routes.iter().enumerate().filter(is_candidate).peekable();
         let first = candidates.peek().map(|(index, _)| *index);
-        candidates.find(|(_, route)| takes_all(route, host, client)).map(|(index, _)| index).or(first)
+        let best = candidates.find(|(_, route)| takes_all(route, host, client)).map(|(index, _)| index);
+        let is_answered = || self.routes.iter().any(may_take);
+        let any_pool = || is_answered().then(|| self.routes.iter().position(leads_to_pool)).flatten();
+        best.or(first).or_else(any_pool)
     }
 }
 

@@ -205,6 +205,11 @@ fn a_client_begins_where_it_is_taken_whatever_it_asks_for() {
     // No route takes these whatever they ask for.
     assert_eq!(find(Some("a.example"), &["h2"]), Some(2));
     assert_eq!(find(None, &[]), Some(2));
+    let gone =
+        Conditions { hosts: vec![HostMatch::Exact("gone.example".to_owned())], ..Conditions::default() };
+    let answered = Routes::new(vec![Route { action: Action::Respond(410), ..to(0, gone) }, to(0, shop())]);
+    assert_eq!(answered.find_hello(Some("gone.example"), &[], CLIENT), Some(1));
+    assert_eq!(answered.find_hello(Some("other.example"), &[], CLIENT), None);
     let redirect: Redirect = Redirect { scheme: None, host: None, port: None, path: None, status: 301 };
     let elsewhere = Routes::new(vec![
         Route { action: Action::Redirect(redirect), ..any.clone() },

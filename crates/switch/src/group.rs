@@ -140,6 +140,8 @@ pub struct Group {
     ahead: VecDeque<usize>,
     /// Number of adoptions so far.
     adoptions: Wrapping<u32>,
+    /// Status of the answer to requests while there is no member.
+    empty_status: u16,
 }
 
 /// A node of the group as others see it.
@@ -212,7 +214,13 @@ impl Group {
             changed: Vec::new(),
             ahead: VecDeque::new(),
             adoptions: Wrapping(0),
+            empty_status: settings.empty_status,
         }
+    }
+
+    /// Status of the answer to requests, if there is no member.
+    pub fn answer_if_empty(&self) -> Option<u16> {
+        self.members.is_empty().then_some(self.empty_status)
     }
 
     /// Takes over the state of the same group in the previous configuration.

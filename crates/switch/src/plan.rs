@@ -509,6 +509,11 @@ impl Plan {
         takes.then(|| self.group(mirror.pool, flow.vip())).flatten()
     }
 
+    /// Status of the answer to requests for a group without nodes.
+    pub fn answer_if_empty(&self, group: usize) -> Option<u16> {
+        self.groups[group].answer_if_empty()
+    }
+
     /// Id of a group's pool in reports.
     pub fn id_of(&self, group: usize) -> u32 {
         self.groups[group].id()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_wire::report::pool_id;
 
 use crate::mistakes::{Mistakes, Names};
-use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
+use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, EMPTY_STATUSES, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
 use crate::raw::Spanned;
 use crate::{
     Balance, Check, Delegate, HashKey, Health, PolicyKind, Pool, Resume, ServerProtocol, raw, syntax,
@@ -56,6 +56,9 @@ impl Mistakes {
             self.delegate(place, pool)
         });
         let protocol = self.protocol(pool, resume);
+        let empty_status = pool.empty_status.as_ref();
+        let empty_status =
+            empty_status.and_then(|status| self.take(status, syntax::empty_status(*status.get_ref())));
         let health = pool.health.as_ref().map(|health| self.health(health));
         self.grpc_check(pool, protocol, health.as_ref());
         let outliers = pool.outliers.as_ref().map(|outliers| self.outliers(outliers, pool));
@@ -85,6 +88,7 @@ impl Mistakes {
             resume: resume.unwrap_or(Resume::Off),
             protocol,
             persistence,
+            empty_status: empty_status.unwrap_or(EMPTY_STATUSES[0]),
         })
     }
 

@@ -8,6 +8,9 @@ use crate::{Cluster, Service, raw};
 impl Mistakes {
     /// `cluster` is valid, and was made from `file`.
     pub(super) fn warnings(&mut self, file: &raw::File, cluster: &Cluster) {
+        if file.service.is_empty() {
+            self.warn_of_file("no service, so nothing is served; [[service]] adds one");
+        }
         for (file, service) in file.service.iter().zip(&cluster.services) {
             self.unreachable_routes(file, service);
         }
@@ -21,7 +24,10 @@ impl Mistakes {
             let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);
             if nodes.all(|node| node.weight == 0 || node.drain) {
                 let what = match pool.nodes.is_empty() {
-                    true => format!("pool {:?} has no node, so its requests are answered 503", pool.name),
+                    true => format!(
+                        "pool {:?} has no node, so its requests are answered {}",
+                        pool.name, pool.empty_status
+                    ),
                     false => format!(
                         "every node of pool {:?} has weight 0 or drains, so its requests are answered 503",
                         pool.name

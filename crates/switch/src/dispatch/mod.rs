@@ -797,6 +797,9 @@ impl Dispatcher {
         let Some(group) = self.plan.group(pool, flow.vip()) else {
             return Verdict::Answer { reply: Reply::Status(404), head: is_head };
         };
+        if let Some(status) = self.plan.answer_if_empty(group) {
+            return Verdict::Answer { reply: Reply::Status(status), head: is_head };
+        }
         let key = self.plan.key(group, flow, head);
         let said = self.plan.read_session(group, flow, head, now);
         after.mark.session = said.for_node;
