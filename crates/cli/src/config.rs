@@ -1,4 +1,4 @@
-//! `--config`: a file, or a place in etcd.
+//! `--config`: a file, or a place in etcd or Kubernetes.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use switchback_config::{Cluster, Document, FileSource, Source};
 use switchback_etcd::{Address, Followed, Registration, Store};
+use switchback_gateway as kubernetes;
 use switchback_runtime::state_directory;
 
 use crate::failure::Failure;
@@ -15,16 +16,20 @@ use crate::failure::Failure;
 pub enum Config {
     File(PathBuf),
     Etcd(Address),
+    Kubernetes(kubernetes::Address),
 }
 
 impl FromStr for Config {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Config, String> {
-        match Address::resembles(text) {
-            true => Ok(Config::Etcd(text.parse()?)),
-            false => Ok(Config::File(text.into())),
+        if Address::resembles(text) {
+            return Ok(Config::Etcd(text.parse()?));
         }
+        if kubernetes::Address::resembles(text) {
+            return Ok(Config::Kubernetes(text.parse()?));
+        }
+        Ok(Config::File(text.into()))
     }
 }
 
@@ -33,6 +38,7 @@ impl std::fmt::Display for Config {
         match self {
             Config::File(file) => file.display().fmt(f),
             Config::Etcd(address) => address.fmt(f),
+            Config::Kubernetes(address) => address.fmt(f),
         }
     }
 }
@@ -49,6 +55,10 @@ impl Config {
                 };
                 Ok(stored.ok_or_else(absent)?.document)
             }
+            Config::Kubernetes(address) => {
+                let failed = |error: kubernetes::Error| Failure::system(error.to_string());
+                address.document(&state_directory()).map_err(failed)
+            }
         }
     }
 
@@ -64,7 +74,7 @@ impl Config {
         joins: Option<(String, Registration)>,
     ) -> Result<Arc<dyn Source>, Failure> {
         match self {
-            Config::File(_) if joins.is_some() => {
+            Config::File(_) | Config::Kubernetes(_) if joins.is_some() => {
                 Err(Failure::system("--join needs a configuration in etcd: --config etcd://HOST:2379/PREFIX"))
             }
             Config::File(file) => Ok(Arc::new(FileSource(file.clone()))),
@@ -73,6 +83,19 @@ impl Config {
                 let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
                 Ok(Arc::new(followed.map_err(failed)?))
             }
+            Config::Kubernetes(address) => {
+                let followed = kubernetes::Followed::start(address.clone(), role, &state_directory());
+                let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
+                Ok(Arc::new(followed.map_err(failed)?))
+            }
+        }
+    }
+
+    /// The name of the node that a machine of this name is. In Kubernetes, names of machines have dots.
+    pub fn node_name(&self, machine: String) -> String {
+        match self {
+            Config::File(_) | Config::Etcd(_) => machine,
+            Config::Kubernetes(_) => kubernetes::machine_name(&machine),
         }
     }
 }

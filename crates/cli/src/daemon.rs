@@ -24,7 +24,7 @@ use crate::join::{self, Join};
 /// reload` apply a changed file.
 #[derive(Args)]
 pub struct Switch {
-    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
+    /// The cluster.toml, or its place in etcd or Kubernetes: etcd://HOST:2379/PREFIX, kubernetes://NAMESPACE/SECRET
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: Config,
     /// Where clients' packets and the nodes' answers come in; may be given more than once
@@ -76,7 +76,7 @@ impl Switch {
 /// and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Node {
-    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
+    /// The cluster.toml, or its place in etcd or Kubernetes: etcd://HOST:2379/PREFIX, kubernetes://NAMESPACE/SECRET
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: Config,
     /// Which [[node]] of the file this machine is
@@ -95,7 +95,7 @@ pub struct Node {
 
 /// The log on standard error.
 #[derive(Args)]
-struct Log {
+pub struct Log {
     /// The least important events in the log; debug adds events of single connections over TLS
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -123,7 +123,7 @@ enum LogFormat {
 }
 
 impl Log {
-    fn begin(&self) {
+    pub fn begin(&self) {
         let level = match self.log_level {
             LogLevel::Error => log::LevelFilter::Error,
             LogLevel::Warn => log::LevelFilter::Warn,
@@ -144,6 +144,7 @@ impl Node {
     pub fn run(self) -> Result<(), Failure> {
         let Node { config, name, interface, join, log } = self;
         log.begin();
+        let name = config.node_name(name);
         let joins = join::registration(join, &interface)?.map(|registration| (name.clone(), registration));
         let config = config.source(switchback_node::ROLE, joins)?;
         let admin = admin(&[(switchback_node::ROLE, &interface)])?;
@@ -157,7 +158,7 @@ impl Node {
 /// leave the machine. Ends on SIGTERM or SIGINT; SIGHUP and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Run {
-    /// The cluster.toml, or its place in etcd: etcd://HOST:2379/PREFIX
+    /// The cluster.toml, or its place in etcd or Kubernetes: etcd://HOST:2379/PREFIX, kubernetes://NAMESPACE/SECRET
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: Config,
     /// The name of this machine in the file

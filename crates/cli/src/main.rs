@@ -15,6 +15,7 @@ mod drain;
 mod explain;
 mod failure;
 mod files;
+mod gateway;
 mod join;
 mod lab;
 mod ready;
@@ -51,6 +52,7 @@ enum Command {
     Run(daemon::Run),
     Node(daemon::Node),
     Client(daemon::Client),
+    Gateway(gateway::Gateway),
     Check(files::Check),
     Apply(apply::Apply),
     History(apply::History),
@@ -77,7 +79,12 @@ fn main() -> ExitCode {
     let command = Cli::parse().command;
     if !matches!(
         command,
-        Command::Switch(_) | Command::Run(_) | Command::Node(_) | Command::Client(_) | Command::Lab(_)
+        Command::Switch(_)
+            | Command::Run(_)
+            | Command::Node(_)
+            | Command::Client(_)
+            | Command::Gateway(_)
+            | Command::Lab(_)
     ) {
         end_with_the_reader();
     }
@@ -86,6 +93,7 @@ fn main() -> ExitCode {
         Command::Run(command) => command.run(),
         Command::Node(command) => command.run(),
         Command::Client(command) => command.run(),
+        Command::Gateway(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::History(command) => command.run(),

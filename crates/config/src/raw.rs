@@ -61,7 +61,7 @@ pub(crate) struct File {
     pub admin: Option<Admin>,
     pub acme: Option<Acme>,
     #[serde(default)]
-    #[schemars(with = "Vec<Node>", length(min = 1, max = MAX_NODES))]
+    #[schemars(with = "Vec<Node>", length(max = MAX_NODES))]
     pub node: Vec<Node>,
     #[serde(default)]
     pub pool: Vec<Pool>,

@@ -55,7 +55,7 @@ pub(crate) fn check(
     let service_names = mistakes.names("service", file.service.iter().map(|service| &service.name));
     let switch_names = mistakes.names("switch", file.switch.iter().map(|switch| &switch.name));
 
-    if file.node.is_empty() && file.pool.iter().all(|pool| pool.nodes.is_some()) {
+    if file.node.is_empty() && file.pool.iter().any(|pool| pool.nodes.is_some()) {
         mistakes.in_file("no node, at least one [[node]] is needed");
     }
     if let Some(node) = file.node.get(MAX_NODES) {

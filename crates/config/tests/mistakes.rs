@@ -4,7 +4,9 @@
 mod common;
 
 use common::{GOOD, changed, good, lines, read};
-use switchback_config::PolicyKind;
+use std::path::Path;
+
+use switchback_config::{Document, PolicyKind};
 
 /// The beginning of the line for a policy that is an empty text; the list of all policies follows.
 const UNKNOWN_POLICY: &str = "16:10: unknown policy \"\", allowed: ";
@@ -648,7 +650,20 @@ fn addresses_that_packets_cannot_be_sent_to() {
 #[test]
 fn a_file_with_nothing_in_it() {
     let empty = "[cluster]\nkey_file = \"k\"\n";
-    assert_eq!(lines(read(empty)), ["etc/cluster.toml:1:1: no node, at least one [[node]] is needed"]);
+    let warned = Document::new(empty, Path::new("etc/cluster.toml")).check_text().unwrap().warnings;
+    let warned: Vec<String> = warned.iter().map(|warning| warning.to_string()).collect();
+    assert_eq!(
+        warned,
+        ["etc/cluster.toml:1:1: warning: no service, so nothing is served; [[service]] adds one"]
+    );
+    let pool = "[[pool]]\nname = \"web\"\nnodes = [\"n1\"]\npolicy = \"random\"\n";
+    assert_eq!(
+        lines(read(&format!("{empty}{pool}"))),
+        [
+            "etc/cluster.toml:1:1: no node, at least one [[node]] is needed",
+            "etc/cluster.toml:5:10: unknown node \"n1\", no node is defined",
+        ]
+    );
     let no_route = &GOOD[..GOOD.find("[[service.route]]").unwrap()];
     assert_eq!(
         lines(read(no_route)),

@@ -6,20 +6,20 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
 use switchback_config::{Document, Source};
+use switchback_runtime::Copies;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use tokio::sync::oneshot;
 
 use crate::address::Address;
 use crate::error::Error;
 use crate::joined::{Composed, Registration, compose};
-use crate::kept::Kept;
 use crate::lease::Joining;
 use crate::member::Member;
 use crate::store;
@@ -35,9 +35,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[derive(Debug)]
 pub struct Followed {
     shared: Arc<Shared>,
-    kept: Arc<Kept>,
-    /// To the thread that writes copies, so that no daemon waits for a disk.
-    accepted: Sender<Document>,
+    copies: Copies,
     /// Of a node that has joined.
     joined: Mutex<Option<Joined>>,
 }
@@ -129,23 +127,19 @@ impl Followed {
         let follow = {
             let shared = Arc::clone(&shared);
             move || {
-                give_up_privileges();
+                // The thread begins before the daemon gives its own up.
+                if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
+                    log::warn!("{error}");
+                }
                 runtime.block_on(shared.follow());
             }
         };
-        let kept = Arc::new(Kept::new(directory, role));
-        let (accepted, documents) = channel();
-        let keep = {
-            let (shared, kept) = (Arc::clone(&shared), Arc::clone(&kept));
-            move || {
-                give_up_privileges();
-                keep(&kept, &shared.address, &documents);
-            }
-        };
-        // The threads end with the process.
+        // The thread ends with the process.
         thread::Builder::new().name("etcd".to_owned()).spawn(follow)?;
-        thread::Builder::new().name("etcd copies".to_owned()).spawn(keep)?;
-        Ok(Followed { shared, kept, accepted, joined: Mutex::new(joined) })
+        // Hosts are not in its place: an etcd cluster whose members have moved is the same.
+        let place = format!("{} in etcd", shared.address.document_key());
+        let copies = Copies::start(directory, role, place)?;
+        Ok(Followed { shared, copies, joined: Mutex::new(joined) })
     }
 }
 
@@ -157,26 +151,6 @@ impl Drop for Followed {
         if leave.send(()).is_ok() {
             // Without an answer, the lease ends by itself.
             let _ = has_left.recv_timeout(LEAVES_WITHIN);
-        }
-    }
-}
-
-/// The threads begin before the daemon gives its own up.
-fn give_up_privileges() {
-    if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-        log::warn!("{error}");
-    }
-}
-
-/// Writes copies of documents; of those that come while it writes, the last one.
-fn keep(kept: &Kept, address: &Address, documents: &Receiver<Document>) {
-    while let Ok(document) = documents.recv() {
-        let document = documents.try_iter().last().unwrap_or(document);
-        if let Err(error) = kept.write(address, &document) {
-            log::warn!(
-                "cannot write {}: {error}; without it, this daemon does not start while etcd is away",
-                kept.file().display()
-            );
         }
     }
 }
@@ -204,15 +178,12 @@ impl Source for Followed {
     }
 
     fn last_good(&self) -> Option<Document> {
-        self.kept.read(&self.shared.address).unwrap_or_else(|error| {
-            log::warn!("cannot read {}: {error}", self.kept.file().display());
-            None
-        })
+        let (text, version) = self.copies.last()?;
+        Some(self.shared.address.document(text, version))
     }
 
     fn accept(&self, document: &Document) {
-        // The thread ends with the process only.
-        let _ = self.accepted.send(document.clone());
+        self.copies.keep(document);
     }
 
     fn follow(&self, since: &Document, changed: Box<dyn Fn() + Send + Sync>) {

@@ -3,14 +3,13 @@
 //!
 //! etcd has the whole document as one value, in the key `PREFIX/cluster.toml`. A daemon reads it from one member and has that
 //! member tell it of changes (`follower`); where the member fails, has no leader, or has compacted what it was to tell, it
-//! reads the document again, from the next member. The last document that has come into force is on the disk (`kept`), for a
+//! reads the document again, from the next member. The last document that has come into force is on the disk, for a
 //! start while no member answers.
 
 mod address;
 mod error;
 mod follower;
 mod joined;
-mod kept;
 mod lease;
 mod member;
 mod store;

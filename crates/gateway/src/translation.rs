@@ -80,6 +80,14 @@ pub struct Settings {
     pub tables: String,
 }
 
+impl Settings {
+    /// Whether the tables go with what is made from resources.
+    pub fn check(&self) -> Result<(), String> {
+        let nothing = translate(&Objects::default(), self, Timestamp::UNIX_EPOCH);
+        nothing.refused.map_or(Ok(()), Err)
+    }
+}
+
 /// What becomes of the resources.
 #[derive(Debug)]
 pub struct Translation {

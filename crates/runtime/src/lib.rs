@@ -10,6 +10,7 @@
 
 pub mod checks;
 pub mod control;
+mod copies;
 mod error;
 pub mod events;
 pub mod facts;
@@ -28,6 +29,7 @@ mod sockmap;
 mod source;
 
 pub use checks::{Check, Finding, check_node, check_switch};
+pub use copies::Copies;
 pub use error::{Doing, Error, Result};
 pub use facts::Facts;
 pub use follower::Follower;

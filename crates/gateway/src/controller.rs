@@ -1,0 +1,445 @@
+//! The controller: watches resources, publishes the document, writes statuses.
+//!
+//! Several may run at once: the same resources give the same document and statuses, and each write names the version that it
+//! replaces.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::{self, DefaultBackoff, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use switchback_config::{generate_key, key_file_text};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Error;
+use crate::client::{WATCH, connect};
+use crate::objects::{Objects, Place};
+use crate::published::Published;
+use crate::source::Address;
+use crate::translation::{KEY_FILE, Settings, Translation, translate};
+
+/// Changes that come within this time are taken together.
+const TOGETHER: Duration = Duration::from_millis(10);
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most statuses that are written at the same time.
+const AT_ONCE: usize = 16;
+
+/// What the controller is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the document goes.
+    pub publish: Address,
+    /// What the translation is told.
+    pub settings: Settings,
+}
+
+/// Runs the controller until SIGTERM or SIGINT.
+pub fn run(options: Options) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Io)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(Error::Io)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Io)?;
+        tokio::select! {
+            result = control(options) => result,
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        }
+    })
+}
+
+async fn control(options: Options) -> Result<(), Error> {
+    let client = connect().await?;
+    let mut watched = Watched::new(&client, &options.publish);
+    watched.until_ready().await;
+    log::info!("the resources are known; the configuration goes to {}", options.publish);
+    let mut controller = Controller::new(client, options);
+    loop {
+        controller.look_at(watched.own_version());
+        match controller.reconcile(&watched.objects()).await {
+            Ok(()) => watched.changed().await,
+            Err(error) => {
+                log::warn!("{error}; another try follows");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The resources, as watches tell of them.
+struct Watched {
+    stores: Stores,
+    /// An item for each change that matters.
+    changes: SelectAll<BoxStream<'static, ()>>,
+}
+
+struct Stores {
+    classes: Store<gateway_api::apis::standard::gatewayclasses::GatewayClass>,
+    gateways: Store<gateway_api::apis::standard::gateways::Gateway>,
+    routes: Store<gateway_api::apis::standard::httproutes::HttpRoute>,
+    grants: Store<gateway_api::apis::standard::referencegrants::ReferenceGrant>,
+    services: Store<k8s_openapi::api::core::v1::Service>,
+    slices: Store<k8s_openapi::api::discovery::v1::EndpointSlice>,
+    secrets: Store<Secret>,
+    namespaces: Store<k8s_openapi::api::core::v1::Namespace>,
+    nodes: Store<k8s_openapi::api::core::v1::Node>,
+    /// The Secret with the document.
+    own: Store<Secret>,
+}
+
+impl Watched {
+    fn new(client: &Client, Address(own): &Address) -> Watched {
+        let mut changes = SelectAll::new();
+        let mut watches = Watches { client, changes: &mut changes };
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", own.name));
+        let own = watches.watch_in(Api::namespaced(client.clone(), &own.namespace), only);
+        let tls = watcher::Config::default().fields("type=kubernetes.io/tls");
+        let all = watcher::Config::default;
+        let stores = Stores {
+            classes: watches.watch(all()),
+            gateways: watches.watch(all()),
+            routes: watches.watch(all()),
+            grants: watches.watch(all()),
+            services: watches.watch(all()),
+            slices: watches.watch(all()),
+            secrets: watches.watch(tls),
+            namespaces: watches.watch(all()),
+            nodes: watches.watch(all()),
+            own,
+        };
+        Watched { stores, changes }
+    }
+
+    /// Waits until all resources are known.
+    async fn until_ready(&mut self) {
+        let Stores { classes, gateways, routes, grants, services, slices, secrets, namespaces, nodes, own } =
+            &self.stores;
+        let known = async {
+            // A store whose writer is gone is never asked: the writers live as long as their streams.
+            let _ = tokio::join!(
+                classes.wait_until_ready(),
+                gateways.wait_until_ready(),
+                routes.wait_until_ready(),
+                grants.wait_until_ready(),
+                services.wait_until_ready(),
+                slices.wait_until_ready(),
+                secrets.wait_until_ready(),
+                namespaces.wait_until_ready(),
+                nodes.wait_until_ready(),
+                own.wait_until_ready(),
+            );
+        };
+        let changes = async { while self.changes.next().await.is_some() {} };
+        tokio::select! {
+            () = known => {}
+            () = changes => {}
+        }
+    }
+
+    /// Waits for a change, and for those that follow it at once.
+    async fn changed(&mut self) {
+        self.changes.next().await;
+        let others = async { while self.changes.next().await.is_some() {} };
+        // The time is over, and that is all.
+        let _ = tokio::time::timeout(TOGETHER, others).await;
+    }
+
+    /// Resource version of the Secret with the document.
+    fn own_version(&self) -> Option<String> {
+        self.stores.own.state().first().and_then(|secret| secret.resource_version())
+    }
+
+    fn objects(&self) -> Objects {
+        let Stores {
+            classes,
+            gateways,
+            routes,
+            grants,
+            services,
+            slices,
+            secrets,
+            namespaces,
+            nodes,
+            own: _,
+        } = &self.stores;
+        Objects {
+            classes: classes.state(),
+            gateways: gateways.state(),
+            routes: routes.state(),
+            grants: grants.state(),
+            services: services.state(),
+            slices: slices.state(),
+            secrets: secrets.state(),
+            namespaces: namespaces.state(),
+            nodes: nodes.state(),
+        }
+    }
+}
+
+struct Watches<'a> {
+    client: &'a Client,
+    changes: &'a mut SelectAll<BoxStream<'static, ()>>,
+}
+
+impl Watches<'_> {
+    /// Watches resources of a kind in all namespaces.
+    fn watch<K>(&mut self, config: watcher::Config) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.watch_in(Api::all(self.client.clone()), config)
+    }
+
+    /// Watches resources of a kind.
+    fn watch_in<K>(&mut self, api: Api<K>, config: watcher::Config) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (store, writer) = reflector::store();
+        let kind = K::kind(&());
+        let mut is_failing = false;
+        let events = watcher(api, config.timeout(WATCH));
+        let events = reflector::reflector(writer, events.backoff(DefaultBackoff::default()));
+        let changes = events.filter_map(move |event| {
+            let change = match event {
+                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => {
+                    if std::mem::take(&mut is_failing) {
+                        log::info!("{kind}s can be read again");
+                    }
+                    Some(())
+                }
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        log::warn!("cannot read {kind}s: {error}");
+                    }
+                    None
+                }
+            };
+            futures::future::ready(change)
+        });
+        self.changes.push(changes.boxed());
+        store
+    }
+}
+
+/// What the controller knows of what it has written.
+struct Controller {
+    client: Client,
+    options: Options,
+    recorder: Recorder,
+    /// What is published, with its resource version; None before it was read.
+    published: Option<(Published, Option<String>)>,
+    /// The last document that was refused, of which has been told.
+    refused: Option<String>,
+}
+
+impl Controller {
+    fn new(client: Client, options: Options) -> Controller {
+        let reporter = Reporter { controller: options.settings.controller.clone(), instance: None };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Controller { client, options, recorder, published: None, refused: None }
+    }
+
+    /// Has the Secret read again if it may have another version than the one that was written.
+    fn look_at(&mut self, version: Option<String>) {
+        self.published.take_if(|(_, written)| *written != version);
+    }
+
+    /// Publishes what the resources say, and writes their statuses.
+    async fn reconcile(&mut self, objects: &Objects) -> Result<(), Error> {
+        let translation = translate(objects, &self.options.settings, Timestamp::now());
+        match &translation.refused {
+            None => {
+                self.refused = None;
+                self.publish(&translation).await?;
+            }
+            Some(what) if self.refused.as_ref() == Some(what) => {}
+            Some(what) => {
+                log::error!(
+                    "the configuration stays as it is, because that of the resources does not hold: {what}"
+                );
+                self.refused = Some(what.clone());
+            }
+        }
+        self.write_statuses(objects, translation).await
+    }
+
+    /// Writes the Secret, if it has something else.
+    async fn publish(&mut self, translation: &Translation) -> Result<(), Error> {
+        let Address(place) = &self.options.publish;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.namespace);
+        let (before, replaces) = match self.published.take() {
+            Some((published, replaces)) => (Some(published), replaces),
+            None => {
+                let secret = api.get_opt(&place.name).await.map_err(Error::Api)?;
+                // One without a document is replaced.
+                let before = secret.as_ref().and_then(|secret| Published::of(secret).ok());
+                (before, secret.and_then(|secret| secret.resource_version()))
+            }
+        };
+        let mut files = translation.files.clone();
+        let key = before.as_ref().and_then(|before| before.files.get(KEY_FILE)).cloned();
+        let key = key.map_or_else(new_key, Ok)?;
+        files.insert(KEY_FILE.to_owned(), key);
+        let version = before.as_ref().map_or(0, |before| before.version);
+        if let Some(before) = before.filter(|before| before.text == translation.text && before.files == files)
+        {
+            self.published = Some((before, replaces));
+            return Ok(());
+        }
+        let published = Published { text: translation.text.clone(), files, version: version + 1 };
+        let secret = published.secret(place, replaces.clone()).map_err(Error::Io)?;
+        let written = match replaces {
+            None => api.create(&PostParams::default(), &secret).await,
+            Some(_) => api.replace(&place.name, &PostParams::default(), &secret).await,
+        };
+        // After a failure, such as that another one has written, it is read anew.
+        let written = written.map_err(Error::Api)?;
+        log::info!(
+            "version {} is published: {} Gateways, {} routes, {} bytes",
+            published.version,
+            translation.gateways.len(),
+            translation.routes.len(),
+            published.text.len()
+        );
+        self.published = Some((published, written.resource_version()));
+        Ok(())
+    }
+
+    async fn write_statuses(&self, objects: &Objects, translation: Translation) -> Result<(), Error> {
+        let Translation { classes, gateways, routes, .. } = translation;
+        self.write(
+            &objects.classes,
+            classes,
+            |class| class.status.as_ref(),
+            |status| status.conditions.iter().flatten().cloned().collect(),
+        )
+        .await?;
+        self.write(
+            &objects.gateways,
+            gateways,
+            |gateway| gateway.status.as_ref(),
+            |status| status.conditions.iter().flatten().cloned().collect(),
+        )
+        .await?;
+        self.write(
+            &objects.routes,
+            routes,
+            |route| route.status.as_ref(),
+            |status| status.parents.iter().flat_map(|parent| parent.conditions.iter().cloned()).collect(),
+        )
+        .await
+    }
+
+    /// Writes the statuses of a kind that have changed, and an event for each condition that has come to fail.
+    async fn write<K, S>(
+        &self,
+        objects: &[Arc<K>],
+        statuses: Vec<(Place, S)>,
+        before: impl Fn(&K) -> Option<&S>,
+        conditions: impl Fn(&S) -> Vec<Condition>,
+    ) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K::Scope: Scoped<K>,
+        S: Serialize + PartialEq,
+    {
+        let by_place: BTreeMap<Place, &Arc<K>> =
+            objects.iter().map(|object| (Place::of(&**object), object)).collect();
+        let changed = statuses.into_iter().filter_map(|(place, status)| {
+            let object = *by_place.get(&place)?;
+            let old = before(object);
+            if old == Some(&status) {
+                return None;
+            }
+            let old = old.map(&conditions).unwrap_or_default();
+            let failed = conditions(&status)
+                .into_iter()
+                .filter(|new| new.status == "False" && new.type_ != "Conflicted");
+            let failed = failed.filter(|new| !old.iter().any(|old| said_the_same(old, new)));
+            Some((object, place, status, failed.collect::<Vec<_>>()))
+        });
+        let writes = changed.map(|(object, place, status, failed)| async move {
+            let api = K::Scope::api(self.client.clone(), &place.namespace);
+            // With the version that was read: other controllers write statuses of routes, too.
+            let patch = json!({
+                "metadata": { "resourceVersion": object.resource_version() },
+                "status": status,
+            });
+            let written = api.patch_status(&place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            match written {
+                Ok(_) => {}
+                // It has changed, or is gone, and the watch tells of that.
+                Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => return Ok(()),
+                Err(error) => return Err(Error::Api(error)),
+            }
+            for condition in failed {
+                self.tell(&**object, condition).await;
+            }
+            Ok(())
+        });
+        stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// An event about a resource, for people.
+    async fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, condition: Condition) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: condition.reason,
+            note: Some(format!("{} is not the case: {}", condition.type_, condition.message)),
+            action: "Translate".to_owned(),
+            secondary: None,
+        };
+        // Nothing depends on events.
+        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
+            log::debug!("an event was not written: {error}");
+        }
+    }
+}
+
+fn said_the_same(one: &Condition, other: &Condition) -> bool {
+    (&one.type_, &one.status, &one.reason, &one.message)
+        == (&other.type_, &other.status, &other.reason, &other.message)
+}
+
+fn new_key() -> Result<Vec<u8>, Error> {
+    let key = generate_key().map_err(|error| Error::Secret(error.to_string()))?;
+    Ok(key_file_text(&key).into_bytes())
+}
+
+/// Resources of a namespace, or of the cluster.
+trait Scoped<K> {
+    /// The API of resources in a namespace, which is empty if they are in none.
+    fn api(client: Client, namespace: &str) -> Api<K>;
+}
+
+impl<K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>> Scoped<K>
+    for kube::core::NamespaceResourceScope
+{
+    fn api(client: Client, namespace: &str) -> Api<K> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+impl<K: Resource<Scope = kube::core::ClusterResourceScope, DynamicType = ()>> Scoped<K>
+    for kube::core::ClusterResourceScope
+{
+    fn api(client: Client, _: &str) -> Api<K> {
+        Api::all(client)
+    }
+}
