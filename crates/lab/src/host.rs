@@ -26,14 +26,14 @@ use crate::topology::{HostPlan, Link, ROUTER, Role};
 /// Default time limit of a command.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A host of a lab.
-#[derive(Debug)]
+/// A host of a lab. Clones are handles to the same host.
+#[derive(Clone, Debug)]
 pub struct Host {
     plan: HostPlan,
     namespace: NetNs,
     net: NetNs,
     shared: Arc<Shared>,
-    cpu: OnceLock<CpuGroup>,
+    cpu: Arc<OnceLock<CpuGroup>>,
 }
 
 /// Exit status and output of a command.
@@ -62,7 +62,7 @@ impl Output {
 
 impl Host {
     pub(crate) fn new(plan: HostPlan, namespace: NetNs, net: NetNs, shared: Arc<Shared>) -> Result<Host> {
-        let host = Host { plan, namespace, net, shared, cpu: OnceLock::new() };
+        let host = Host { plan, namespace, net, shared, cpu: Arc::default() };
         fs::create_dir(host.directory()).doing(|| format!("create {}", host.directory().display()))?;
         Ok(host)
     }

@@ -122,6 +122,12 @@ pub(crate) fn show(command: &Command) -> String {
     words.join(" ")
 }
 
+/// The names of all namespaces on this machine.
+pub(crate) fn names() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
 fn path_of(name: &str) -> PathBuf {
     Path::new(DIRECTORY).join(name)
 }

@@ -182,6 +182,13 @@ pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result
     }
 }
 
+/// Its pidfd, which becomes readable when the process ends.
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.pidfd.as_fd()
+    }
+}
+
 fn read_from(path: &Path, start: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(start))?;

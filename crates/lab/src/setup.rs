@@ -23,7 +23,7 @@ use crate::netns::{NetNs, run_tool};
 use crate::topology::{Builder, HostPlan, Link, Plan, Role, Routing};
 
 /// Settings of all namespaces, made before their first interface, which copies them from `default`.
-const SYSCTLS: &[(&str, &str)] = &[
+pub(crate) const SYSCTLS: &[(&str, &str)] = &[
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
     ("ipv6/conf/default/dad_transmits", "0"),

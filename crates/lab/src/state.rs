@@ -13,6 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
+use crate::netns;
 
 const DIRECTORY: &str = "/run/switchback-lab";
 
@@ -35,7 +36,8 @@ pub struct LabInfo {
     pub vip6: Ipv6Addr,
     /// Its hosts: clients, switches, nodes, and the router if any.
     pub hosts: Vec<HostInfo>,
-    /// All its namespaces, as `ip netns list` shows them: the hosts' and that of the bridges.
+    /// Its namespaces, as `ip netns list` shows them: the hosts' and that of the bridges. Those of guests, which come
+    /// and go, are not among them.
     pub namespaces: Vec<String>,
 }
 
@@ -85,6 +87,21 @@ impl LabInfo {
             let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
             Error::NotFound(format!("no host {name:?} in lab {}; it has {}", self.id, names.join(", ")))
         })
+    }
+
+    /// Name of the namespace of a host's guest. It is in no list: it is found by its beginning, which is the lab's.
+    pub(crate) fn guest_namespace(&self, host: &str, guest: &str) -> String {
+        format!("sb{}-{host}-{guest}", self.id)
+    }
+
+    /// All its namespaces that exist, with those of guests.
+    pub(crate) fn all_namespaces(&self) -> Vec<String> {
+        let beginning = format!("sb{}-", self.id);
+        let mut names = self.namespaces.clone();
+        names.extend(netns::names().into_iter().filter(|name| name.starts_with(&beginning)));
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Name of a host's control group.

@@ -28,7 +28,7 @@ static LIVE: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 /// Read-locked while a lab is being made, so that ^C does not remove a partial one.
 static MAKING: RwLock<()> = RwLock::new(());
 
-/// State shared by a lab and its hosts.
+/// State shared by a lab, its hosts and their guests.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) info: LabInfo,
@@ -110,9 +110,10 @@ pub fn sweep() -> Result<Vec<String>> {
 
 /// Removes a lab: its processes, control groups, namespaces, directory and state file.
 pub(crate) fn remove(lab: &LabInfo) -> Result<()> {
-    end_processes(&lab.namespaces)?;
+    let namespaces = lab.all_namespaces();
+    end_processes(&namespaces)?;
     lab.hosts.iter().try_for_each(|host| cgroup::remove(&lab.cpu_group(&host.name)))?;
-    lab.namespaces.iter().try_for_each(|name| netns::remove(name))?;
+    namespaces.iter().try_for_each(|name| netns::remove(name))?;
     remove_directory(&lab.directory)?;
     lab.forget();
     Ok(())
@@ -132,7 +133,7 @@ fn remove_directory(path: &Path) -> Result<()> {
 
 /// Ends all processes in the namespaces: SIGTERM each second, after five seconds SIGKILL. Repeats until none is left, because a
 /// process may have forked meanwhile.
-fn end_processes(namespaces: &[String]) -> Result<()> {
+pub(crate) fn end_processes(namespaces: &[String]) -> Result<()> {
     let start = Instant::now();
     loop {
         let pids = netns::processes_in(namespaces);

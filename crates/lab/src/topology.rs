@@ -208,7 +208,7 @@ pub(crate) struct Plan {
     pub(crate) vip6: Ipv6Addr,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HostPlan {
     pub(crate) name: String,
     pub(crate) role: Role,
