@@ -2,6 +2,7 @@
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
 # make test-long  the same with loads that are ten times as large or more: hours
 # make test-kernels  the core tests with other kernels, in QEMU: half an hour; docs/limits.md
+# make test-kubernetes  with a real API server and controllers, which take a quarter of an hour to build, with Go 1.26
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
 # make bench   measures beside HAProxy and nginx, and what the log costs: half an hour on a quiet machine; docs/benchmarks.md
@@ -16,7 +17,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-long test-upgrade test-kernels fuzz fuzz-guided bench soak lab release deb dist fmt \
+.PHONY: demo test test-long test-upgrade test-kernels test-kubernetes fuzz fuzz-guided bench soak lab release deb dist fmt \
 	deps deps-build deps-dist deps-demo deps-bench deps-test deps-kernels python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
@@ -150,6 +151,28 @@ test-kernels: deps-kernels root $(FIRST) $(LATER)
 	$(COUNT); \
 	echo "$$ok passed, $$bad failed"; \
 	[ "$$bad" = 0 ]
+
+# API server and controllers of Kubernetes, and what the Gateway API has for tests: a server, its conformance suite, and the
+# kinds of its objects.
+KUBERNETES := $(CURDIR)/target/tools/kubernetes
+KUBERNETES_VERSION := -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34 \
+	-X k8s.io/component-base/version.gitVersion=v1.34.4
+$(KUBERNETES)/cluster: crates/cli/tests/kubernetes/cluster/main.go crates/cli/tests/kubernetes/cluster/go.sum | deps-test
+	cd $(<D) && go build -ldflags='-s -w $(KUBERNETES_VERSION)' -o $@ .
+$(KUBERNETES)/echo: crates/cli/tests/kubernetes/conformance/go.sum | deps-test
+	cd $(<D) && go build -o $@ sigs.k8s.io/gateway-api/conformance/echo-basic
+$(KUBERNETES)/conformance: crates/cli/tests/kubernetes/conformance/conformance_test.go \
+		crates/cli/tests/kubernetes/conformance/go.sum | deps-test
+	cd $(<D) && go test -c -o $@ .
+$(KUBERNETES)/gateway-api.yaml: crates/cli/tests/kubernetes/conformance/go.sum | deps-test
+	@mkdir -p $(@D)
+	cd $(<D) && go mod download sigs.k8s.io/gateway-api && \
+		for file in $$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard/*.yaml; do \
+			echo ---; cat $$file; \
+		done > $@
+
+test-kubernetes: deps-test root $(KUBERNETES)/cluster $(KUBERNETES)/echo $(KUBERNETES)/conformance $(KUBERNETES)/gateway-api.yaml
+	cargo test --package switchback-cli --test kubernetes -- --ignored --nocapture
 
 # The last line is "N targets passed, N failed".
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
