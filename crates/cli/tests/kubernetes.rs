@@ -6,19 +6,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Result, alone, wait_until};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{Api, ResourceExt};
-use serde_json::Value;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use switchback_kubernetes_lab::{Image, Kubernetes, Options};
-use switchback_lab::{Host, Lab, Signal};
+use switchback_lab::{Host, Lab, Signal, within};
 
 /// What `make test-kubernetes` builds.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/kubernetes");
 const NAMESPACE: &str = "shop";
+/// How long one test of the conformance suite may take with its base.
+const SUITE_TIME: Duration = within(Duration::from_secs(300));
 
 /// A server that tells its pod's name, on four pods, which take a second to go.
 const ECHO: &str = "
@@ -73,6 +80,25 @@ spec:
   volumes:
     - name: tls
       secret: { secretName: tls, items: [{ key: tls.crt, path: crt }, { key: tls.key, path: key }] }
+";
+
+/// A pod that is never ready, since nobody listens, does not heed SIGTERM, and is in its machine's own network.
+const STUBBORN: &str = "
+apiVersion: v1
+kind: Pod
+metadata: { name: stubborn, namespace: shop }
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  containers:
+    - name: sh
+      image: shell
+      command: [sh, -c]
+      args: ['trap \"\" TERM; echo $(NAME) at $MACHINE; while :; do sleep 0.1; done']
+      ports: [{ containerPort: 4000 }]
+      env:
+        - { name: NAME, value: stubborn }
+        - { name: MACHINE, valueFrom: { fieldRef: { fieldPath: spec.nodeName } } }
 ";
 
 fn tool(name: &str) -> PathBuf {
@@ -203,6 +229,7 @@ fn pods_come_answer_and_go() -> Result {
     let logs = programs_logs(&lab, &pod.name_any())?;
     assert!(logs.contains(&format!("to client ({}:", lab.client(0).ipv4())), "{logs}");
 
+    kubernetes.apply(STUBBORN)?;
     a_container_is_started_again(&lab, &kubernetes, pod)?;
     a_pod_waits_for_its_secret(&lab, &kubernetes)?;
 
@@ -216,6 +243,9 @@ fn pods_come_answer_and_go() -> Result {
         assert_eq!(ask(lab.node(0), addresses(pod)[0])?["service"], "second");
     }
     assert_eq!(guests(&lab)?.len(), 5, "four pods and one with TLS");
+
+    a_stubborn_pod_is_killed(&lab, &kubernetes)?;
+    pods_have_time_to_go(&kubernetes, &second[0])?;
 
     kubernetes.delete(ECHO)?;
     assert_eq!(guests(&lab)?, Vec::<String>::new());
@@ -271,8 +301,8 @@ fn a_pod_waits_for_its_secret(lab: &Lab, kubernetes: &Kubernetes) -> Result {
     };
     kubernetes.wait_for(&pods(kubernetes), "secure", "pod that waits for its Secret", waits)?;
     let made = rcgen::generate_simple_self_signed(["shop.example.com".to_owned()])?;
-    let data = serde_json::json!({ "tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem() });
-    let secret = serde_json::json!({
+    let data = json!({ "tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem() });
+    let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "tls", "namespace": NAMESPACE },
         "type": "kubernetes.io/tls", "stringData": data,
     });
@@ -289,19 +319,110 @@ fn a_pod_waits_for_its_secret(lab: &Lab, kubernetes: &Kubernetes) -> Result {
     Ok(())
 }
 
-/// The kinds of the Gateway API, as the conformance suite needs them, and a user who may only read them.
+fn a_stubborn_pod_is_killed(lab: &Lab, kubernetes: &Kubernetes) -> Result {
+    let pod = kubernetes.run(pods(kubernetes).get("stubborn"))??;
+    let (status, machine) =
+        pod.status.zip(pod.spec.and_then(|spec| spec.node_name)).ok_or("a pod without machine or status")?;
+    let container = &status.container_statuses.as_ref().ok_or("no container")?[0];
+    assert_eq!((container.started, container.ready), (Some(true), false));
+    assert_eq!(status.pod_ip, Some(lab.host(&machine)?.ipv4().to_string()));
+    let log = programs_logs(lab, "stubborn")?;
+    assert!(log.contains(&format!("stubborn at {machine}\n")), "{log}");
+    let begun = Instant::now();
+    kubernetes.delete(STUBBORN)?;
+    assert!(begun.elapsed() >= Duration::from_secs(2), "it had only {:?}", begun.elapsed());
+    assert!(!programs(lab)?.contains(&"sh".to_owned()));
+    Ok(())
+}
+
+/// Echo's pods wait a second before they end.
+fn pods_have_time_to_go(kubernetes: &Kubernetes, pod: &Pod) -> Result {
+    let (pods, name) = (pods(kubernetes), pod.name_any());
+    let begun = Instant::now();
+    kubernetes.run(pods.delete(&name, &DeleteParams::default()))??;
+    kubernetes.wait_for(&pods, &name, "end of a pod", |pod| pod.is_none())?;
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it had only {:?}", begun.elapsed());
+    Ok(())
+}
+
+/// The class of the Gateways that the conformance suite makes.
+const GATEWAY_CLASS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: { name: switchback }
+spec: { controllerName: switchback.example.com/gateway }
+";
+
+/// Calls all Gateways and their class accepted and programmed, with the newest generation, and does nothing else.
+async fn agree(client: Client) {
+    let of = |kind: &str| {
+        let gvk = GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", kind);
+        let resource = ApiResource::from_gvk(&gvk);
+        let events = watcher(Api::<DynamicObject>::all_with(client.clone(), &resource), Default::default());
+        events.default_backoff().applied_objects().map(move |object| (resource.clone(), object)).boxed()
+    };
+    let mut objects = stream::select(of("GatewayClass"), of("Gateway"));
+    while let Some((resource, object)) = objects.next().await {
+        let Ok(object) = object else { continue };
+        let generation = object.metadata.generation;
+        let known = &object.data["status"]["conditions"];
+        if known.as_array().into_iter().flatten().any(|it| it["observedGeneration"] == json!(generation)) {
+            continue;
+        }
+        let conditions = ["Accepted", "Programmed"].map(|kind| {
+            json!({
+                "type": kind, "status": "True", "reason": kind, "message": "", "observedGeneration": generation,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        });
+        let patch = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        // A refusal means that it has changed, or gone: that is the next event.
+        let _ = api.patch_status(&object.name_any(), &PatchParams::default(), &patch).await;
+    }
+}
+
+/// The suite's base, of 24 pods, gets ready, and the suite runs its simplest test and writes a report.
 #[test]
 #[ignore = "needs what make test-kubernetes builds"]
-fn the_gateway_api_is_served() -> Result {
+fn the_conformance_suite_runs() -> Result {
     let _alone = alone();
-    let lab = Lab::builder().clients(2).nodes(1).up()?;
+    let lab = Lab::builder().clients(2).nodes(2).up()?;
     let kubernetes = start(&lab)?;
     kubernetes.apply(&fs::read_to_string(tool("gateway-api.yaml"))?)?;
-    kubernetes.apply(
-        "apiVersion: gateway.networking.k8s.io/v1\n\
-         kind: GatewayClass\n\
-         metadata: { name: switchback }\n\
-         spec: { controllerName: example.com/switchback }\n",
-    )?;
+    kubernetes.apply(GATEWAY_CLASS)?;
+    let client = kubernetes.client();
+    kubernetes.run(async { tokio::spawn(agree(client)) })?;
+    let report = lab.directory().join("report.yaml");
+    let mut suite = lab.client(0).command(tool("conformance"));
+    suite.env("KUBECONFIG", kubernetes.kubeconfig());
+    suite.args(["-test.v", "-gateway-class", "switchback", "-conformance-profiles", "GATEWAY-HTTP"]);
+    suite.args(["-run-test", "GatewayObservedGenerationBump", "-report-output", common::text(&report)]);
+    suite.args([
+        "-organization",
+        "Switchback",
+        "-project",
+        "switchback",
+        "-version",
+        env!("CARGO_PKG_VERSION"),
+    ]);
+    suite.args(["-url", "https://switchback.example.com", "-contact", "@switchback"]);
+    let suite = lab.client(0).spawn("conformance", suite)?;
+    let status = suite.wait_timeout(SUITE_TIME)?.ok_or("the suite still runs")?;
+    assert!(status.success(), "{status}:\n{}", suite.log());
+    assert!(
+        suite.log().contains("--- PASS: TestConformance/GatewayObservedGenerationBump"),
+        "{}",
+        suite.log()
+    );
+    assert!(fs::read_to_string(report)?.contains("gatewayAPIVersion: v1.6.3"));
+    // Its base goes with it.
+    let namespaces: Api<Namespace> = Api::all(kubernetes.client());
+    let base = "gateway-conformance";
+    kubernetes.wait_for_all(&namespaces, base, "end of the suite's namespaces", |left| left.is_empty())?;
+    assert_eq!(guests(&lab)?, Vec::<String>::new());
     Ok(())
 }

@@ -47,8 +47,7 @@ pub(crate) async fn run(client: Client, machines: Vec<Arc<Machine>>) {
 fn allows(pod: &Pod, node: &Node) -> bool {
     let spec = pod.spec.as_ref();
     let mut wanted = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
-    let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-    !unschedulable && wanted.all(|(label, value)| node.labels().get(label) == Some(value))
+    wanted.all(|(label, value)| node.labels().get(label) == Some(value))
 }
 
 async fn bind(client: &Client, pod: &Pod, machine: &str) {
