@@ -31,6 +31,8 @@ mod mirror;
 mod moves;
 #[path = "tls/outliers.rs"]
 mod outliers;
+#[path = "tls/pods.rs"]
+mod pods;
 #[path = "tls/relay.rs"]
 mod relay;
 #[path = "tls/rewrite.rs"]

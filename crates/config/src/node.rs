@@ -34,8 +34,8 @@ pub struct Node {
     /// Whether its network drops what has the address of a VIP, so that responses to [`Cluster::clients`](crate::Cluster::clients) go in a
     /// tunnel.
     pub tunnel: bool,
-    /// Where its servers listen for services without TLS, at most one of each IP version. At VIPs of the other one they listen
-    /// themselves.
+    /// Where its servers listen, at most one of each IP version. Those of services without TLS listen at VIPs of the other one
+    /// themselves; for services whose TLS ends at the machine see [`Tls::server_of`](crate::Tls::server_of).
     pub servers: Vec<SocketAddr>,
     /// How its servers get the connections that it adopts.
     pub adoption: Adoption,

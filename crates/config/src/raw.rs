@@ -314,7 +314,8 @@ pub(crate) struct Node {
     /// `[[client]]` goes in a tunnel; those need the shim.
     #[schemars(extend("default" = false))]
     pub tunnel: Option<Spanned<bool>>,
-    /// Where its servers listen for services without TLS; of a VIP of the other IP version they listen at the VIP itself.
+    /// Where its servers listen. Those of services without TLS listen for a VIP of the other IP version at the VIP itself; where the
+    /// machine ends TLS, the first is for all VIPs, unless `[service.tls]` has a `server`.
     #[schemars(transform = shape::allowed(
         "an address of the machine, also a loopback address, or one that it reaches by another interface, such as a \
          container's, with a port; or a list of two, one of each IP version"
@@ -401,8 +402,9 @@ impl Pool {
     }
 }
 
-/// How each node checks its server, besides looking whether there is one. Without the table it does not; without `path`, a
-/// server that accepts a connection is healthy. Of a service with TLS it checks the `server` in `[service.tls]`, without TLS, in
+/// How each node checks its server, besides looking whether there is one. Without the table it does not, unless only a connection can
+/// tell whether there is one: to a server in a container, or behind TLS without `server` in `[service.tls]`. Without `path`, a
+/// server that accepts a connection is healthy. Of a service with TLS it checks the server behind it, without TLS, in
 /// the `protocol` of the pool.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -620,7 +622,7 @@ pub(crate) struct RouteLimits {
     pub all: Option<Rate>,
 }
 
-/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks the `protocol`
+/// Clients speak TLS to the service. The nodes end it: each decrypts requests for servers beside it, which speak the `protocol`
 /// of its pool; or, with `passthrough`, the servers themselves do. Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
 /// and `persistence` only by `"client"`.
 #[derive(Deserialize, JsonSchema)]
@@ -631,8 +633,9 @@ pub(crate) struct Tls {
     /// neither `resume` nor `outliers`, and no `path` in `[pool.health]`. No other key of this table goes with it.
     #[schemars(extend("default" = false))]
     pub passthrough: Option<Spanned<bool>>,
-    /// Where the server of each node listens.
-    #[schemars(transform = shape::absent("required without `passthrough`"))]
+    /// Where the server listens that gets the requests of a machine, of which one node may be in the service's pools then. Without
+    /// it each node's requests go to the `server` in its `[[node]]`, and a machine may have many.
+    #[schemars(transform = shape::absent("at the first `server` of each node"))]
     #[schemars(transform = shape::allowed(
         "`\"127.0.0.1:8080\"`, `\"[::1]:8080\"` or another loopback address with a port; `\"unix:/run/app.sock\"`, an absolute \
          path"

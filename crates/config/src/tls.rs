@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crate::syntax;
+use crate::{Node, syntax};
 
 /// Allowed values of [`Tls::busy_connections`].
 pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 0..=1_000_000;
@@ -44,7 +44,7 @@ impl TlsMode {
     }
 }
 
-/// How agents end the TLS of a service, each with a server of its own behind it that speaks HTTP/1.1 without TLS.
+/// How agents end the TLS of a service, for servers behind them that speak HTTP without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes
@@ -52,8 +52,8 @@ pub struct Tls {
     pub certificates: Vec<CertificateSource>,
     /// The certificates that clients show; None if they are not asked for any.
     pub client_certificates: Option<ClientCertificates>,
-    /// The address of each node's server.
-    pub server: Server,
+    /// The address of the server, on each machine; None if nodes have servers of their own ([`Node::servers`]).
+    pub server: Option<Server>,
     /// The distribution of connections.
     pub model: Model,
     /// The unit of a hand-over by a busy node. Only for [`Model::Forwarding`].
@@ -93,6 +93,11 @@ impl Tls {
         }
     }
 
+    /// The server that gets a node's requests, whichever VIP they come to. None is a mistake in the file.
+    pub fn server_of(&self, node: &Node) -> Option<Server> {
+        self.server.clone().or_else(|| node.servers.first().copied().map(Server::Tcp))
+    }
+
     /// The domains of each certificate that a CA issues.
     pub fn issued(&self) -> impl Iterator<Item = &Vec<String>> {
         self.certificates.iter().filter_map(|certificate| match certificate {
@@ -108,7 +113,10 @@ impl Tls {
         [
             ("tls.certificate", word(|tls| listed(&tls.certificates))),
             ("tls.client_certificates", word(|tls| none_or(tls.client_certificates.as_ref()))),
-            ("tls.server", word(|tls| tls.server.to_string())),
+            (
+                "tls.server",
+                word(|tls| tls.server.as_ref().map_or("(of each node)".to_owned(), Server::to_string)),
+            ),
             ("tls.sessions", word(|tls| tls.model.to_string())),
             ("tls.hand_over", word(|tls| tls.hand_over.to_string())),
             ("tls.tickets", word(|tls| tls.tickets.to_string())),

@@ -77,6 +77,7 @@ pub(crate) fn check(
     if nodes.len() == file.node.len() {
         mistakes.servers_of_machines(&file.node, &nodes, &pools, &services);
         mistakes.resumed_on_machines(&file.pool, &nodes, &pools);
+        mistakes.servers_behind_tls(&file.service, &nodes, &pools, &services);
     }
     let admin = mistakes.admin(file.admin.as_ref(), &services);
     for service in &file.service {

@@ -594,12 +594,15 @@ fn check_tls(cluster: &Cluster, service: &Service) {
     if let Some(ClientCertificates { ca, crl, .. }) = &tls.client_certificates {
         assert!(std::iter::once(ca).chain(crl).all(|path| is_joined(path)));
     }
+    let nodes = cluster.nodes_of(service).map(|node| &cluster.nodes[node]);
+    assert!({ nodes }.all(|node| tls.server_of(node).is_some()));
     match &tls.server {
-        Server::Tcp(address) => {
+        None => assert_ne!(tls.model, Model::Forwarding),
+        Some(Server::Tcp(address)) => {
             assert!(address.ip().is_loopback() && address.port() != 0);
             assert!(cluster.admin.as_ref().is_none_or(|admin| admin.listen != *address));
         }
-        Server::Unix(path) => assert!(path.is_absolute() && path.as_os_str().len() < 108),
+        Some(Server::Unix(path)) => assert!(path.is_absolute() && path.as_os_str().len() < 108),
     }
     assert!(matches!(
         tls.protocols[..],

@@ -55,6 +55,9 @@ type Row = (
 const TLS: &str =
     "[service.tls]\nserver = \"127.0.0.1:80\"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
 
+/// Each node has its own server.
+const OWN: &str = "[service.tls]\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
+
 const ROWS: &[Row] = &[
     (
         &["", ""],
@@ -126,10 +129,34 @@ const ROWS: &[Row] = &[
         TLS,
         &[
             "10:11: nodes \"n1\" and \"n2\" with the same address are in pools of service \"shop\", whose TLS ends at their \
-             machine with one server, allowed is one of them",
+             machine with the one server of [service.tls], allowed is one of them, or leave that server out and give each node \
+             its own",
         ],
     ),
     (&[A, B], &["n2"], &[VIP], TLS, &[]),
+    // With servers of their own, which listen for VIPs of both IP versions.
+    (&[A, B], &["n1", "n2"], &[VIP, "[2001:db8::100]:80"], OWN, &[]),
+    (
+        &[A, A],
+        &["n1", "n2"],
+        &[VIP],
+        OWN,
+        &[
+            "11:10: nodes \"n1\" and \"n2\" with the same address have the same server 127.0.0.1:8080 for service \"shop\", \
+             allowed is a different one for each",
+        ],
+    ),
+    (
+        &[A, ""],
+        &["n1", "n2"],
+        &[VIP],
+        OWN,
+        &[
+            "19:8: service \"shop\" has TLS without a server, and so has its node \"n2\", needed is an address, such as server = \
+             \"127.0.0.1:8080\", in [service.tls] or in [[node]], because the agent itself listens at the VIPs; or passthrough = \
+             true if the servers end TLS themselves",
+        ],
+    ),
     (&[A, B], &["n1", "n2"], &[VIP], "[service.tls]\npassthrough = true\n", &[]),
 ];
 

@@ -59,7 +59,7 @@ fn what_a_service_with_tls_means() {
     let usual = Tls {
         certificates: vec![certificate("etc/secret.pem", "etc/secret.key", None)],
         client_certificates: None,
-        server: Server::Tcp("127.0.0.1:8080".parse().unwrap()),
+        server: Some(Server::Tcp("127.0.0.1:8080".parse().unwrap())),
         model: Model::Session,
         hand_over: HandOver::Direct,
         tickets: TicketScope::Node,
@@ -166,7 +166,7 @@ fn where_servers_can_be() {
     let servers =
         ["127.0.0.1:1", "127.1.2.3:65535", "[::1]:8080", "unix:/run/app.sock", "unix:/a b", &longest];
     for text in servers {
-        let server = tls(&secret("127.0.0.1:8080", text)).server;
+        let server = tls(&secret("127.0.0.1:8080", text)).server.expect("the line is there");
         assert_eq!(server.to_string(), text);
         assert_eq!(matches!(server, Server::Unix(_)), text.starts_with("unix:"));
     }
@@ -228,8 +228,9 @@ const BAD: &[(&str, &str, &[&str])] = &[
         SERVER,
         "",
         &[
-            "34:8: service \"secret\" has TLS without a server, needed is its address, such as server = \"127.0.0.1:8080\", \
-             or passthrough = true if it ends TLS itself",
+            "34:8: service \"secret\" has TLS without a server, and so has its node \"n1\", needed is an address, such as server \
+             = \"127.0.0.1:8080\", in [service.tls] or in [[node]], because the agent itself listens at the VIPs; or passthrough \
+             = true if the servers end TLS themselves",
         ],
     ),
     // Certificates.
@@ -307,6 +308,16 @@ const BAD: &[(&str, &str, &[&str])] = &[
         SERVER,
         "server = \"[::1]:80\"\nsessions = \"round-robin\"\nbusy_cpu = \"80%\"",
         &["40:12: busy_cpu with sessions \"round-robin\", allowed is it only with sessions \"forwarding\""],
+    ),
+    (
+        SERVER,
+        "sessions = \"forwarding\"",
+        &[
+            "34:8: service \"secret\" has TLS without a server, and so has its node \"n1\", needed is an address, such as server \
+             = \"127.0.0.1:8080\", in [service.tls] or in [[node]], because the agent itself listens at the VIPs; or passthrough \
+             = true if the servers end TLS themselves",
+            "38:12: sessions \"forwarding\" in [service.tls] without server, allowed is it only with one server for each machine",
+        ],
     ),
     (
         SERVER,

@@ -182,7 +182,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
                 responder,
                 ending: Ending::Not,
             };
-            agent.drain_tls();
+            agent.tell_tls();
             agent.options.config.accept(&document);
             agent.options.config.follow(&document, signals.reloader());
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
@@ -298,6 +298,7 @@ impl Agent<'_> {
                 }
             }
             if self.checks.have_changed() {
+                self.tell_tls();
                 self.report()?;
             }
             control.accept_and_serve(|request| self.answer(request))?;
@@ -485,7 +486,7 @@ impl Agent<'_> {
         drains.mark(&self.plan)?;
         self.programs.set_nodes(&self.plan, |node| drains.has(node.number))?;
         self.drains = drains;
-        self.drain_tls();
+        self.tell_tls();
         if before.on == drain.on {
             return Ok(Vec::new());
         }
@@ -498,11 +499,9 @@ impl Agent<'_> {
         }])
     }
 
-    /// Has the TLS endpoint drain if all nodes of its services do.
-    fn drain_tls(&self) {
-        let nodes = self.plan.tls_nodes();
-        let drains = |index: &usize| self.drains.has(self.plan.cluster.nodes[*index].number);
-        self.tls.set_draining(!nodes.is_empty() && nodes.iter().all(drains));
+    /// Tells the TLS endpoint which nodes drain, and whose servers are down.
+    fn tell_tls(&self) {
+        self.tls.set_standing(&self.plan, &self.checks, &self.drains);
     }
 
     /// Reads the configuration again, applies it completely or not at all, and logs that; the result has one line per
@@ -550,10 +549,10 @@ impl Agent<'_> {
         serve_admin();
         let old = std::mem::replace(&mut self.plan, new);
         self.drains = drains;
-        self.drain_tls();
         self.keep_only(&old, &self.plan.vips.clone())?;
         self.responder.set_keys(&self.plan.cluster.key_bytes());
         self.checks.set(self.plan.checks())?;
+        self.tell_tls();
         self.reporter.set_interval(self.plan.cluster.reports.interval)?;
         self.report()?;
         self.options.config.accept(&document);

@@ -1,6 +1,6 @@
 //! The TLS endpoint of this node.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::SupportedProtocolVersion;
 use switchback_acme::Keeper;
-use switchback_config::{self as config, Pool, ServerProtocol, Service, Tls, TlsVersion};
+use switchback_config::{self as config, Node, Pool, ServerProtocol, Service, Tls, TlsVersion};
 use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
@@ -16,16 +16,18 @@ use switchback_runtime::{Doing, Error, Result};
 use switchback_status::CopyStatus;
 use switchback_status::node::{CertificateStatus, OrderStatus, TlsStatus};
 use switchback_tls::endpoint::{
-    Endpoint, MirrorServer, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig,
-    SetError,
+    Endpoint, MirrorServer, NodeConfig, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress,
+    ServiceConfig, SetError,
 };
 use switchback_tls::{Certificates, ClientCertificates, InForce, Issued, TicketKeys, Tickets};
 use switchback_wire::keys;
 use switchback_wire::report::pool_id;
 
+use crate::drains::Drains;
+use crate::health::Checks;
 use crate::insurance::{Insurance, Listeners};
 use crate::moving::Mover;
-use crate::plan::Plan;
+use crate::plan::{OwnNode, Plan};
 use crate::programs::Programs;
 use crate::sender::Sender;
 
@@ -104,9 +106,22 @@ impl TlsEndpoint {
         self.cpu.store(share.into(), Ordering::Relaxed);
     }
 
-    /// Sets whether the nodes of the TLS services drain.
-    pub(crate) fn set_draining(&self, draining: bool) {
-        self.running.iter().for_each(|running| running.endpoint.set_draining(draining));
+    /// Says which nodes of the plan drain, and whose servers are down.
+    pub(crate) fn set_standing(&self, plan: &Plan, checks: &Checks, drains: &Drains) {
+        let Some(Running { endpoint, .. }) = &self.running else { return };
+        let numbers: HashMap<&str, &OwnNode> =
+            plan.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let drains = |node: &str| numbers.get(node).is_none_or(|node| drains.has(node.number));
+        let cluster = &plan.cluster;
+        let is_ill = |service: &str, pool: &str, node: &str| {
+            let service = cluster.services.iter().find(|one| one.name == service);
+            let pool = cluster.pools.iter().position(|one| one.name == pool);
+            let (Some(service), Some(pool), Some(node)) = (service, pool, numbers.get(node)) else {
+                return false;
+            };
+            checks.are_down(node.index, pool, &service.listen)
+        };
+        endpoint.set_standing(drains, is_ill);
     }
 
     /// Opens the access log again after it was renamed.
@@ -241,7 +256,7 @@ fn describe(error: SetError) -> Error {
     match error {
         SetError::Listen(..) => words.remedy(
             "the agent itself listens there for services with TLS: the server belongs at the address that \
-             [service.tls] names as server",
+             [service.tls] or [[node]] names as server",
         ),
         SetError::Threads(_) | SetError::Log(_) | SetError::Tls(_) => words,
     }
@@ -253,14 +268,10 @@ impl Plan {
         self.tls_services().flat_map(|(service, _)| &service.listen).map(SocketAddr::port).collect()
     }
 
-    /// The node of this machine in the pools of a service; a service with TLS has one at most.
-    fn node_of(&self, service: &Service) -> Option<usize> {
-        self.cluster.nodes_of(service).find(|node| self.is_own(*node))
-    }
-
-    /// Indices of the nodes of this machine in pools of TLS services.
-    pub(crate) fn tls_nodes(&self) -> Vec<usize> {
-        self.tls_services().filter_map(|(service, _)| self.node_of(service)).collect()
+    /// The nodes of this machine in the pools of a service, each once.
+    fn own_nodes_of(&self, service: &Service) -> Vec<&OwnNode> {
+        let used: HashSet<usize> = self.cluster.nodes_of(service).collect();
+        self.nodes.iter().filter(|node| used.contains(&node.index)).collect()
     }
 
     /// Whether a node of this machine orders certificates at the CA.
@@ -311,7 +322,7 @@ impl Plan {
         });
         let servers = servers.map(|(service, pool, node)| {
             let address = match service.tls.terminated() {
-                Some(tls) => server_address(&tls.server),
+                Some(tls) => server_address(tls, node),
                 None => ServerAddress::Tcp(node.server_of(service.listen[0])),
             };
             let pool_id = pool_id(&pool.name);
@@ -324,7 +335,7 @@ impl Plan {
 
     /// Services whose TLS ends at agents, with a pool that contains a node of this machine.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
-        let is_ours = |service: &&Service| self.node_of(service).is_some();
+        let is_ours = |service: &&Service| self.cluster.nodes_of(service).any(|node| self.is_own(node));
         self.cluster
             .services
             .iter()
@@ -333,10 +344,11 @@ impl Plan {
     }
 }
 
-fn server_address(server: &config::Server) -> ServerAddress {
-    match server {
-        config::Server::Tcp(address) => ServerAddress::Tcp(*address),
-        config::Server::Unix(path) => ServerAddress::Unix(path.clone()),
+/// The server of a node, for a service whose TLS ends here.
+fn server_address(tls: &Tls, node: &Node) -> ServerAddress {
+    match tls.server_of(node).expect("a checked file has a server for each of these nodes") {
+        config::Server::Tcp(address) => ServerAddress::Tcp(address),
+        config::Server::Unix(path) => ServerAddress::Unix(path),
     }
 }
 
@@ -354,27 +366,38 @@ fn service_config(
     let clients = clients.transpose().map_err(wrong)?;
     let demands = clients.as_deref().map(ClientCertificates::digest);
     let cluster = &plan.cluster;
-    let node = &cluster.nodes[plan.node_of(service).unwrap_or(plan.index)].name;
     let name_keys: Vec<_> = secrets(plan).iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
     let limits = &cluster.limits;
+    let node = |own: &OwnNode| NodeConfig {
+        name: own.name.clone(),
+        number: own.number,
+        server: server_address(tls, &cluster.nodes[own.index]),
+        tickets: Tickets::new(
+            Arc::clone(ticket_keys),
+            names.clone(),
+            &service.name,
+            &own.name,
+            tls.tickets,
+            demands,
+        ),
+    };
     Ok(ServiceConfig {
         name: service.name.clone(),
-        node: node.clone(),
+        nodes: plan.own_nodes_of(service).into_iter().map(node).collect(),
+        servers_of_nodes: tls.server.is_none(),
         listen: service.listen.clone(),
         certificates: Arc::new(certificates),
         client_certificates: clients,
-        tickets: Tickets::new(Arc::clone(ticket_keys), names, &service.name, node, tls.tickets, demands),
         protocols: tls.protocols.iter().map(|protocol| protocol.name().as_bytes().to_vec()).collect(),
         versions: match tls.min_version {
             TlsVersion::Tls12 => rustls::ALL_VERSIONS,
             TlsVersion::Tls13 => &TLS13_ONLY,
         },
-        server: server_address(&tls.server),
         client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
         secret: plan.sign,
-        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool, node, service)).collect(),
+        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool, service)).collect(),
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
         hand_over: tls.hand_over,
@@ -404,16 +427,20 @@ pub(crate) fn other_nodes(plan: &Plan, pool: &Pool) -> Vec<Peer> {
     others.map(peer).collect()
 }
 
-/// The nodes of a pool, with the judge of this node's server for the service.
-fn pool_nodes(plan: &Plan, pool: &Pool, node: &str, service: &Service) -> PoolNodes {
+/// The nodes of a pool, with the judges of this machine's servers for the service.
+fn pool_nodes(plan: &Plan, pool: &Pool, service: &Service) -> PoolNodes {
+    let own = pool.nodes.iter().filter(|index| plan.is_own(**index));
+    let here = own.map(|index| {
+        let name = &plan.cluster.nodes[*index].name;
+        (name.clone(), plan.judges.named(name, &pool.name, &service.name).map(Arc::clone))
+    });
     PoolNodes {
         name: pool.name.clone(),
         policy: pool.policy.name(),
-        here: plan.has_own(pool),
+        here: here.collect(),
         others: other_nodes(plan, pool),
         resume: pool.resume,
         protocol: pool.protocol,
         most_ejected: pool.outliers.map(|outliers| outliers.most_ejected(pool.nodes.len())),
-        judge: plan.judges.named(node, &pool.name, &service.name).map(Arc::clone),
     }
 }

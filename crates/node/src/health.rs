@@ -95,8 +95,7 @@ impl Plan {
     /// Health checks of these nodes.
     pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
-            // The kernel does not tell whether anybody listens on another machine.
-            let needed = || self.is_away(listener).then(Settings::default);
+            let needed = || self.needs_check(listener).then(Settings::default);
             let pool = &self.cluster.pools[listener.pool];
             let (protocol, settings) = (pool.protocol, pool.health.clone().or_else(needed)?);
             Some(CheckSpec {
@@ -180,6 +179,15 @@ impl Checks {
     pub(crate) fn of(&self, listener: &PoolListener) -> Option<Health> {
         let running = self.running.iter().find(|running| running.listener == *listener)?;
         Some(running.history().health)
+    }
+
+    /// Whether the server of a node in a pool is down for one of these VIPs.
+    pub(crate) fn are_down(&self, node: usize, pool: usize, vips: &[SocketAddr]) -> bool {
+        self.running.iter().any(|RunningCheck { listener, history, .. }| {
+            (listener.node, listener.pool) == (node, pool)
+                && vips.contains(&listener.address)
+                && lock(history).health == Health::Down
+        })
     }
 
     /// The last error of a listener's check, if it is down.

@@ -73,13 +73,8 @@ impl Inner {
 }
 
 impl Handoff for Mover {
-    fn freeze(&self, (client, vip): Addresses) -> io::Result<Box<dyn Frozen>> {
-        let flow = sb_flow {
-            client: address_bytes(client.ip()),
-            vip: address_bytes(vip.ip()),
-            client_port: client.port().to_be(),
-            vip_port: vip.port().to_be(),
-        };
+    fn freeze(&self, addresses: Addresses) -> io::Result<Box<dyn Frozen>> {
+        let flow = flow_of(addresses);
         let before = self.0.read(&flow)?;
         if before.state != sb_ownership::SB_OWN_OPEN as u8 {
             return Err(io::ErrorKind::NotConnected.into());
@@ -91,6 +86,19 @@ impl Handoff for Mover {
         };
         self.0.write(&flow, &frozen)?;
         Ok(Box::new(FrozenFlow { inner: Arc::clone(&self.0), flow, before, taken: None, given: false }))
+    }
+
+    fn number(&self, addresses: Addresses) -> Option<u16> {
+        self.0.read(&flow_of(addresses)).ok().map(|owned| owned.node)
+    }
+}
+
+fn flow_of((client, vip): Addresses) -> sb_flow {
+    sb_flow {
+        client: address_bytes(client.ip()),
+        vip: address_bytes(vip.ip()),
+        client_port: client.port().to_be(),
+        vip_port: vip.port().to_be(),
     }
 }
 

@@ -193,11 +193,17 @@ impl Plan {
     /// Address of the server that has a listener's requests; None if it has no IP address.
     pub(crate) fn server_of(&self, listener: &PoolListener) -> Option<SocketAddr> {
         let service = self.service_at(listener.address)?;
-        match service.tls.terminated().map(|tls| &tls.server) {
-            None => Some(listener.at),
-            Some(Server::Tcp(address)) => Some(*address),
-            Some(Server::Unix(_)) => None,
+        let Some(tls) = service.tls.terminated() else { return Some(listener.at) };
+        match tls.server_of(&self.cluster.nodes[listener.node])? {
+            Server::Tcp(address) => Some(address),
+            Server::Unix(_) => None,
         }
+    }
+
+    /// Whether only a check can tell if the listener's server listens: the agent is before it, or it is on another machine.
+    pub(crate) fn needs_check(&self, listener: &PoolListener) -> bool {
+        let tls = self.service_at(listener.address).and_then(|service| service.tls.terminated());
+        self.is_away(listener) || tls.is_some_and(|tls| tls.server.is_none())
     }
 
     /// Whether the server is not on this machine, but behind one of its interfaces.

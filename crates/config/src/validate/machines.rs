@@ -116,15 +116,31 @@ impl Mistakes {
         for (at, second) in users.iter().enumerate() {
             let names = |first: usize| (&nodes[first].name, &nodes[*second].name);
             let place = &file[*second];
-            if service.tls.terminated().is_some() {
+            let tls = service.tls.terminated();
+            if tls.is_some_and(|tls| tls.server.is_some()) {
                 let Some(first) = users[..at].first() else { continue };
                 let (first, second) = names(*first);
                 let what = format!(
                     "nodes {first:?} and {second:?} with the same address are in pools of service {:?}, whose TLS ends at \
-                     their machine with one server, allowed is one of them",
+                     their machine with the one server of [service.tls], allowed is one of them, or leave that server out and \
+                     give each node its own",
                     service.name
                 );
                 self.at(&place.address, what);
+                continue;
+            }
+            if let Some(tls) = tls {
+                // One without a server is another mistake.
+                let Some(server) = tls.server_of(&nodes[*second]) else { continue };
+                let same = |first: &&usize| tls.server_of(&nodes[**first]).as_ref() == Some(&server);
+                let Some(first) = users[..at].iter().find(same) else { continue };
+                let (first, second) = names(*first);
+                let what = format!(
+                    "nodes {first:?} and {second:?} with the same address have the same server {server} for service {:?}, \
+                     allowed is a different one for each",
+                    service.name
+                );
+                self.at_one(&place.server, &place.name, what);
                 continue;
             }
             for vip in &service.listen {
@@ -155,7 +171,7 @@ fn machines(nodes: &[Node]) -> BTreeMap<IpAddr, Vec<usize>> {
 }
 
 /// Indices of the nodes in the service's pools, each once, in the file's order.
-fn users(service: &Service, pools: &[Option<Pool>]) -> Vec<usize> {
+pub(super) fn users(service: &Service, pools: &[Option<Pool>]) -> Vec<usize> {
     let used = service.pools().filter_map(|pool| pools.get(pool)?.as_ref());
     let mut users: Vec<usize> = used.flat_map(|pool| pool.nodes.iter().copied()).collect();
     users.sort_unstable();

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use super::machines::users;
 use super::passthrough::passes_through;
 use crate::mistakes::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
     Admin, Balance, CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates,
-    HandOver, HashKey, Model, PersistenceMode, Pool, Protocol, Resume, Server, ServerProtocol, Service,
+    HandOver, HashKey, Model, Node, PersistenceMode, Pool, Protocol, Resume, Server, ServerProtocol, Service,
     TicketScope, Tls, TlsMode, TlsVersion, raw, syntax,
 };
 
@@ -26,14 +27,6 @@ impl Mistakes {
 
     /// The settings of a service whose TLS nodes end.
     fn terminated(&mut self, file: &raw::Tls, service: &Spanned<String>) -> Tls {
-        if file.server.is_none() {
-            let what = format!(
-                "service {:?} has TLS without a server, needed is its address, such as server = \"127.0.0.1:8080\", or \
-                 passthrough = true if it ends TLS itself",
-                service.get_ref()
-            );
-            self.at(service, what);
-        }
         if file.certificate.is_empty() {
             let what = format!(
                 "service {:?} has TLS without a certificate, at least one [[service.tls.certificate]] is needed",
@@ -55,7 +48,7 @@ impl Mistakes {
         Tls {
             certificates,
             client_certificates,
-            server: server.unwrap_or(Server::Unix(PathBuf::new())),
+            server,
             model,
             hand_over,
             tickets: self.choice("tickets", &file.tickets, TicketScope::ALL, TicketScope::name),
@@ -175,6 +168,13 @@ impl Mistakes {
                 self.at(place, what("busy_cpu"));
             }
         }
+        if let (Model::Forwarding, None, Some(place)) = (model, &file.server, &file.sessions) {
+            let what = format!(
+                "sessions {:?} in [service.tls] without server, allowed is it only with one server for each machine",
+                model.name()
+            );
+            self.at(place, what);
+        }
         model
     }
 
@@ -221,11 +221,36 @@ impl Mistakes {
         for (file, service) in files.iter().zip(services) {
             let place = file.tls.as_ref().and_then(|tls| tls.server.as_ref());
             let (Some(place), Some(tls)) = (place, service.tls.terminated()) else { continue };
-            let Server::Tcp(server) = tls.server else { continue };
+            let Some(Server::Tcp(server)) = tls.server else { continue };
             if server.port() == listen.port() && (server.ip() == listen.ip() || listen.ip().is_unspecified())
             {
                 let what = format!("server {server} is where [admin] listens, allowed is another port");
                 self.at(place, what);
+            }
+        }
+    }
+
+    /// Where TLS ends at machines, the agents listen at the VIPs, so the server of each node has an address of its own. `services`
+    /// are those of `files`.
+    pub(super) fn servers_behind_tls(
+        &mut self,
+        files: &[raw::Service],
+        nodes: &[Node],
+        pools: &[Option<Pool>],
+        services: &[Service],
+    ) {
+        for (file, service) in files.iter().zip(services) {
+            let Some(tls) = service.tls.terminated() else { continue };
+            let without =
+                users(service, pools).into_iter().find(|node| tls.server_of(&nodes[*node]).is_none());
+            if let (Some(node), true) = (without, file.tls.as_ref().is_some_and(|tls| tls.server.is_none())) {
+                let what = format!(
+                    "service {:?} has TLS without a server, and so has its node {:?}, needed is an address, such as server = \
+                     \"127.0.0.1:8080\", in [service.tls] or in [[node]], because the agent itself listens at the VIPs; or \
+                     passthrough = true if the servers end TLS themselves",
+                    service.name, nodes[node].name
+                );
+                self.at(&file.name, what);
             }
         }
     }

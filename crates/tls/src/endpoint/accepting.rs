@@ -17,7 +17,10 @@ use super::client::StreamError;
 use super::counters::Counted;
 use super::flow::{Addresses, plain};
 use super::http1::{self, Start};
+use super::idle::Stream;
+use super::local::LocalNode;
 use super::messages::{Opening, hear, say};
+use super::server::{ServerAddress, connect_to_one};
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
@@ -90,6 +93,7 @@ async fn serve_stream(
     shared: &Arc<Shared>,
 ) -> Result<(), StreamError> {
     let promised = shared.expected.take(flow);
+    let node = shared.node_of(&service, flow);
     let permit = |kind, may_always| {
         shared.budgets.take(kind, &service.name, flow.0.ip(), &service.limits.tls, may_always)
     };
@@ -103,18 +107,18 @@ async fn serve_stream(
         service.counters.taken.add(1);
         let client = TlsStream::with(socket, flow, session, &service);
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
-        return http1::serve(client, &service, shared, Start::Request(asked)).await;
+        return http1::serve(client, service, node, shared, Start::Request(asked)).await;
     }
     let Some(handshake) = permit(Kind::Handshake, Always::Never) else {
         service.counters.handshakes_refused.add(1);
         return Ok(());
     };
-    let client = shake_hands(socket, flow, &service, shared, handshake).await?;
+    let client = shake_hands(socket, flow, (&service, &node), shared, handshake).await?;
     match client.session.facts().protocol.as_deref() {
-        Some(b"h2") => http2::serve(client, service, Arc::clone(shared)).await,
+        Some(b"h2") => http2::serve(client, service, node, Arc::clone(shared)).await,
         // The certificate was all that a CA has come for.
         Some(ACME_TLS) => client.end().await,
-        _ => http1::serve(client, &service, shared, Start::New).await,
+        _ => http1::serve(client, service, node, shared, Start::New).await,
     }
 }
 
@@ -122,15 +126,16 @@ async fn serve_stream(
 async fn shake_hands(
     socket: TcpStream,
     flow: Addresses,
-    service: &Arc<Service>,
+    (service, node): (&Arc<Service>, &Arc<LocalNode>),
     shared: &Shared,
     _permit: Permit,
 ) -> Result<TlsStream, StreamError> {
-    let mut client = TlsStream::new(socket, flow, service)?;
+    let mut client = TlsStream::new(socket, flow, service, node)?;
     let shaken = timeout(service.limits.head_timeout, client.shake_hands()).await;
     if let Err(error) = shaken.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
         service.counters.failed.add(1);
-        log::Connection::new(&client, service, &shared.log).without_request(Some(error.to_string()));
+        let lines = log::Connection::new(&client, node, &shared.log);
+        lines.without_request(service, Some(error.to_string()));
         return Err(error);
     }
     let counters = &service.counters;
@@ -178,11 +183,27 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
             Opening::Mirror => return shared.mirrored.take_from(channel, PEER_IDLE).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
-                let mut server = service.server.connect(&[]).await?;
-                return tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop);
+                return forward(channel, service.servers("")).await;
+            }
+            Opening::ForwardToNode { service, pool, node } => {
+                let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
+                let here = pool.and_then(|pool| service.here(pool));
+                let servers = match here {
+                    Some(here) => {
+                        here.group.in_order(&node).iter().map(|member| &member.server.address).collect()
+                    }
+                    None => service.servers(&node),
+                };
+                return forward(channel, servers).await;
             }
         }
     }
+}
+
+/// Connects another node with the first of these servers that can be reached.
+async fn forward(mut channel: Box<dyn Stream>, servers: Vec<&ServerAddress>) -> io::Result<()> {
+    let mut server = connect_to_one(&servers, &[]).await?;
+    tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Bridge {
 
     /// A connection in HTTP/1.1 to a server that can be reached, and the node of that. With a `greeting` the server gets a
     /// connection of its own, which begins with it.
-    pub(super) async fn connect(&self, greeting: &[u8]) -> io::Result<(DuplexStream, Option<Arc<str>>)> {
+    pub(super) async fn connect(&self, greeting: &[u8]) -> io::Result<(DuplexStream, Arc<str>)> {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for index in 0..self.servers.len() {
@@ -58,7 +58,7 @@ impl Bridge {
             };
             match server.lease().await {
                 Ok(_) => {
-                    let node = server.node().cloned();
+                    let node = Arc::clone(server.node());
                     return Ok((serve(server, self.fields + FIELDS), node));
                 }
                 Err(error) => last = error,

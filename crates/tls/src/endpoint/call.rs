@@ -49,8 +49,8 @@ pub(super) struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// Node of the server, if it is another one.
-    pub(super) fn node(&self) -> Option<&Arc<str>> {
+    /// Node of the server.
+    pub(super) fn node(&self) -> &Arc<str> {
         self.lease.node()
     }
 }

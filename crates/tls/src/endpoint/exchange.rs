@@ -1,7 +1,9 @@
-//! One request and its response, between a client and the server of this node.
+//! One request and its response, between a client and a server.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,10 +18,12 @@ use super::counters::Counter;
 use super::flow::Addresses;
 use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, response_head};
 use super::idle::Stream;
+use super::local::Upstream;
 use super::log::Answer;
 use super::server::Servers;
 use super::services::Service;
 use super::trailers::Trailers;
+use crate::Outcome;
 
 /// Bytes held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;
@@ -128,44 +132,68 @@ pub(super) trait Steps {
     }
 }
 
-/// Takes a request, whose head the client does not have any more, to the server, and the response back; true
-/// if another request may follow.
+/// A connection that is kept for the next request of its client, and the servers that it is to.
+pub(super) type Kept = Option<(Arc<Servers>, Box<dyn Stream>)>;
+
+/// Takes a request, whose head the client does not have any more, to the first of these servers that can be reached, and the
+/// response back; true if another request may follow.
 pub(super) async fn exchange(
     client: &mut impl Client,
     service: &Service,
-    servers: &Servers,
+    upstreams: &[Upstream<'_>],
     asked: &ServerRequest,
-    kept: &mut Option<Box<dyn Stream>>,
+    kept: &mut Kept,
     answer: &mut Answer,
 ) -> Result<bool, Failure> {
-    answer.begin(&service.node);
     // What has been used before may be closed by the server just now: then a request that can be is made
     // again.
-    let mut is_again = false;
+    let (mut is_again, mut unreachable) = (false, 0);
     loop {
-        let (stream, was_used) = server_for(asked.flow, service, servers, kept, is_again).await?;
+        let upstream = upstreams.get(unreachable).ok_or(Failure::Server { begun: false, status: 502 })?;
+        if !is_again {
+            answer.begin(upstream.node);
+            service.counters.forwarded.add(upstream.member.is_none().into());
+        }
+        let connected = server_for(asked.flow, service, upstream.servers, kept, is_again).await;
+        let Ok((stream, was_used)) = connected else {
+            upstream.note(Outcome::NoResponse);
+            (is_again, unreachable) = (false, unreachable + 1);
+            continue;
+        };
         if let Some(node) = stream.node() {
             answer.set_node(node);
         }
         let mut running = Exchange::new(client, service, asked, stream, answer);
         let result = running.run().await.map(|()| running.again());
         let (stream, nothing_came) = (running.server, running.nothing_came);
-        match result {
-            Ok(Some(response)) => {
-                if response.keep_alive {
-                    match service.told.address {
-                        ClientAddress::Proxy => *kept = Some(stream),
-                        _ => servers.put_back(stream),
-                    }
-                }
-                return Ok(response.keep_alive && asked.keep_alive);
-            }
-            Ok(None) => return Ok(false),
-            Err(Failure::Server { .. }) if was_used && nothing_came && asked.may_repeat && !is_again => {
-                is_again = true
-            }
-            Err(failure) => return Err(failure),
+        if let Err(Failure::Server { .. }) = result
+            && was_used
+            && nothing_came
+            && asked.may_repeat
+            && !is_again
+        {
+            is_again = true;
+            continue;
         }
+        note(upstream, asked, answer, &result);
+        let Some(response) = result? else { return Ok(false) };
+        if response.keep_alive {
+            match service.told.address {
+                ClientAddress::Proxy => *kept = Some((Arc::clone(upstream.servers), stream)),
+                _ => upstream.servers.put_back(stream),
+            }
+        }
+        return Ok(response.keep_alive && asked.keep_alive);
+    }
+}
+
+/// Notes how an exchange with a server has ended.
+fn note<T>(upstream: &Upstream<'_>, asked: &ServerRequest, answer: &Answer, result: &Result<T, Failure>) {
+    match (answer.status(), result) {
+        (Some(status), _) => upstream.note(Outcome::Status(status)),
+        // A server may wait for the rest of a body in vain.
+        (None, Err(Failure::Server { .. })) if asked.body.is_whole() => upstream.note(Outcome::NoResponse),
+        (None, _) => {}
     }
 }
 
@@ -173,18 +201,18 @@ pub(super) async fn exchange(
 async fn server_for(
     flow: Addresses,
     service: &Service,
-    servers: &Servers,
-    kept: &mut Option<Box<dyn Stream>>,
+    servers: &Arc<Servers>,
+    kept: &mut Kept,
     is_again: bool,
-) -> Result<(Box<dyn Stream>, bool), Failure> {
-    let failed = |_| Failure::Server { begun: false, status: 502 };
+) -> io::Result<(Box<dyn Stream>, bool)> {
     if service.told.address != ClientAddress::Proxy && !is_again {
-        return servers.take().await.map_err(failed);
+        return servers.take().await;
     }
-    if let Some(stream) = kept.take().filter(|_| !is_again) {
+    let is_to_these = |kept: &(Arc<Servers>, _)| Arc::ptr_eq(&kept.0, servers);
+    if let Some((_, stream)) = kept.take().filter(|kept| !is_again && is_to_these(kept)) {
         return Ok((stream, true));
     }
-    Ok((servers.connect(&service.told.greeting(flow).unwrap_or_default()).await.map_err(failed)?, false))
+    Ok((servers.connect(&service.told.greeting(flow).unwrap_or_default()).await?, false))
 }
 
 /// The part of the response that is still to come.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -15,24 +14,21 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::frames::{StreamBody, Taken};
 use super::idle::Stream;
+use super::local::{Destination, Group};
 use super::multiplexed::Multiplexed;
 use super::peers::{Peer, Peers};
-use super::server::ServerAddress;
+use super::server::{ServerAddress, Wanted};
 
 /// Bytes of a stream's response that are read ahead from the server; also the longest head of a response.
 const READ_BUFFER: usize = 16 << 10;
 /// Connections to a server that are kept idle.
 const IDLE_MAX: usize = 256;
 
-/// Requests to the server of this node, over connections that are kept.
+/// Requests to servers, over connections that are kept.
 pub(super) type Forwarder = Client<Connector, Taken<StreamBody>>;
 
-/// A forwarder to this server, over connections that begin with `greeting`.
-pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
-    forwarder_to(Destination { address, otherwise: None, greeting })
-}
-
-fn forwarder_to(destination: Destination) -> Forwarder {
+/// A forwarder to this destination.
+pub(super) fn forwarder(destination: Destination) -> Forwarder {
     let connector = Connector(Arc::new(destination));
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
@@ -41,63 +37,47 @@ fn forwarder_to(destination: Destination) -> Forwarder {
         .build(connector)
 }
 
-/// Ways to the servers of single other nodes of a service.
+/// Ways to the servers of single nodes of other machines.
 pub(super) struct SingleNodes {
     peers: Arc<Peers>,
-    service: Arc<str>,
-    /// The server of this node, if another one cannot be reached.
-    own: ServerAddress,
-    forwarders: Mutex<HashMap<SocketAddr, Forwarder>>,
-    multiplexed: Mutex<HashMap<SocketAddr, Arc<Multiplexed>>>,
+    wanted: Wanted,
+    /// Id of their pool.
+    pool: u32,
+    /// The nodes of this machine, if another one cannot be reached.
+    own: Arc<Group>,
+    /// By the name of the node.
+    forwarders: Mutex<HashMap<String, Forwarder>>,
+    multiplexed: Mutex<HashMap<String, Arc<Multiplexed>>>,
 }
 
 impl SingleNodes {
-    pub(super) fn new(peers: &Arc<Peers>, service: &Arc<str>, own: ServerAddress) -> Self {
-        let (peers, service) = (Arc::clone(peers), Arc::clone(service));
-        SingleNodes { peers, service, own, forwarders: Mutex::default(), multiplexed: Mutex::default() }
+    pub(super) fn new(peers: &Arc<Peers>, wanted: &Wanted, pool: u32, own: &Arc<Group>) -> Self {
+        let (peers, wanted, own) = (Arc::clone(peers), wanted.clone(), Arc::clone(own));
+        SingleNodes { peers, wanted, pool, own, forwarders: Mutex::default(), multiplexed: Mutex::default() }
     }
 
     /// The forwarder to this node for all clients.
     pub(super) fn forwarder(&self, peer: &Peer) -> Forwarder {
         let mut forwarders = self.forwarders.lock().unwrap_or_else(PoisonError::into_inner);
         let forwarder = || self.greeting(peer, Vec::new());
-        forwarders.entry(peer.address).or_insert_with(forwarder).clone()
+        forwarders.entry(peer.name.clone()).or_insert_with(forwarder).clone()
     }
 
     /// A forwarder to this node, over connections that begin with `greeting`.
     pub(super) fn greeting(&self, peer: &Peer, greeting: Vec<u8>) -> Forwarder {
-        let address = self.address(peer);
-        forwarder_to(Destination { address, otherwise: Some(self.own.clone()), greeting })
+        let instead = Some((peer.name.as_str().into(), Arc::clone(&self.own)));
+        forwarder(Destination { address: self.address(peer), instead, greeting })
     }
 
     /// The connections in HTTP/2 to the server of this node.
     pub(super) fn multiplexed(&self, peer: &Peer) -> Arc<Multiplexed> {
         let mut all = self.multiplexed.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Multiplexed::new(self.address(peer), Some(peer.name.as_str().into())));
-        Arc::clone(all.entry(peer.address).or_insert_with(new))
+        let new = || Arc::new(Multiplexed::new(self.address(peer), peer.name.as_str().into()));
+        Arc::clone(all.entry(peer.name.clone()).or_insert_with(new))
     }
 
     fn address(&self, peer: &Peer) -> ServerAddress {
-        ServerAddress::at_peers(&self.peers, &self.service, vec![peer.clone()])
-    }
-}
-
-/// Destination of connections, whatever the URI.
-struct Destination {
-    address: ServerAddress,
-    /// Destination if the first one cannot be reached.
-    otherwise: Option<ServerAddress>,
-    greeting: Vec<u8>,
-}
-
-impl Destination {
-    /// A connection, and whether it goes to the first destination.
-    async fn connect(&self) -> io::Result<(Box<dyn Stream>, bool)> {
-        match (self.address.connect(&self.greeting).await, &self.otherwise) {
-            (Ok(stream), _) => Ok((stream, true)),
-            (Err(_), Some(otherwise)) => Ok((otherwise.connect(&self.greeting).await?, false)),
-            (Err(error), None) => Err(error),
-        }
+        ServerAddress::at_peers(&self.peers, &self.wanted, vec![peer.clone()], Some(self.pool))
     }
 }
 
@@ -105,7 +85,7 @@ impl Destination {
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Destination>);
 
-/// Name of the other node that a connection goes to; an extension of responses.
+/// Name of the node that a connection goes to, if it is another one than was meant, or of another machine; an extension of responses.
 #[derive(Clone)]
 pub(super) struct OtherNode(pub(super) Arc<str>);
 

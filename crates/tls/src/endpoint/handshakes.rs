@@ -43,11 +43,6 @@ impl Handshakes {
         Ok(Handshakes { config, versions, clients: clients.map(|clients| (clients, tickets)), proofs })
     }
 
-    /// Whether clients are asked for certificates.
-    pub(super) fn has_client_certificates(&self) -> bool {
-        self.clients.is_some()
-    }
-
     /// The configuration for a CA that wants proof of a domain; None if the service has no certificate from one.
     pub(super) fn proofs(&self) -> Option<Arc<ServerConfig>> {
         self.proofs.clone()

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over TLS: requests of a client, one after the other, to the server of this node.
+//! HTTP/1.1 over TLS: requests of a client, one after the other, to the servers of this machine.
 
 use std::borrow::Cow;
 use std::io;
@@ -13,16 +13,17 @@ use switchback_routes::{copy, location, rewritten, whole_body};
 use tokio::time::timeout_at;
 
 use super::client::{Client, StreamError};
-use super::exchange::{Failure, ServerRequest, exchange};
+use super::exchange::{Failure, Kept, ServerRequest, exchange};
 use super::head::{Requester, error_response, error_response_with, proof_response, redirection};
-use super::idle::Stream;
 use super::insured::Asked;
+use super::local::{LocalNode, Upstream};
 use super::log::{Answer, Connection, Entry};
 use super::moving::{Given, give_away};
 use super::peers::Peer;
+use super::pools::{Elsewhere, Here};
 use super::relay;
 use super::resumption::go_on_elsewhere;
-use super::services::{Elsewhere, Here, Service, Way};
+use super::services::{Service, Way};
 use super::shared::Shared;
 use super::stream::TlsStream;
 
@@ -35,12 +36,14 @@ const IDLE: Duration = Duration::from_secs(75);
 /// round among busy nodes, and each move costs them.
 pub(super) async fn serve(
     mut client: TlsStream,
-    service: &Arc<Service>,
+    service: Arc<Service>,
+    node: Arc<LocalNode>,
     shared: &Shared,
     start: Start,
 ) -> Result<(), StreamError> {
-    let lines = Connection::new(&client, service, &shared.log);
-    let mut conversation = Conversation { service, shared, lines, kept: None };
+    let lines = Connection::new(&client, &node, &shared.log);
+    let mut conversation = Conversation { service, node, shared, lines, kept: None };
+    let service = Arc::clone(&conversation.service);
     let (mut patience, mut is_first, mut moved_for) = match start {
         Start::New => (service.limits.head_timeout, true, None),
         Start::Request(asked) => (service.limits.head_timeout, true, Some(asked)),
@@ -48,7 +51,9 @@ pub(super) async fn serve(
     };
     loop {
         client.settle().await?;
-        match wait_for_head(&mut client, service, patience).await {
+        let waited = wait_for_head(&mut client, &conversation.service, patience).await;
+        conversation.service = shared.current(&conversation.service);
+        match waited {
             Ok(Waited::Head) => {}
             waited => return conversation.end_without_head(client, waited, is_first).await,
         }
@@ -93,12 +98,14 @@ struct Received<'a> {
 
 /// A client's connection, without the stream: what its requests have in common.
 struct Conversation<'a> {
-    service: &'a Arc<Service>,
+    /// As it is configured at the latest request.
+    service: Arc<Service>,
+    /// Where the client is connected.
+    node: Arc<LocalNode>,
     shared: &'a Shared,
     /// For the access log.
     lines: Connection,
-    /// A connection to the server that is kept for the next request.
-    kept: Option<Box<dyn Stream>>,
+    kept: Kept,
 }
 
 impl Conversation<'_> {
@@ -112,10 +119,10 @@ impl Conversation<'_> {
     ) -> Result<(), StreamError> {
         let bytes = client.session.data().to_vec();
         if is_first && bytes.is_empty() {
-            self.lines.without_request(None);
+            self.lines.without_request(&self.service, None);
         }
         if !bytes.is_empty() {
-            let mut entry = self.lines.request(Protocol::Http11, &bytes);
+            let mut entry = self.lines.request(&self.service, Protocol::Http11, &bytes);
             if let Ok(Waited::TooLong) = waited {
                 answer(&mut client, &mut entry, 408, &error_response(408, false))?;
             }
@@ -130,11 +137,11 @@ impl Conversation<'_> {
         client: TlsStream,
         moved_for: Option<Instant>,
     ) -> Result<Next, StreamError> {
-        let service = self.service;
+        let service = &*Arc::clone(&self.service);
         let bytes = client.session.data().to_vec();
         let parsed = parse_head(&bytes, &service.limits.http);
         let head_len = if let Ok(Progress::Complete(head)) = &parsed { head.len } else { bytes.len() };
-        let mut entry = self.lines.request(Protocol::Http11, &bytes[..head_len]);
+        let mut entry = self.lines.request(&self.service, Protocol::Http11, &bytes[..head_len]);
         if let Some(asked) = moved_for {
             entry.was_given(asked);
         }
@@ -161,7 +168,8 @@ impl Conversation<'_> {
             let why = (denied.status(), fields.as_deref().unwrap_or_default());
             return refuse_with(client, service, entry, why, is_head).await;
         }
-        let way = service.way(&head, client.client.ip(), Protocol::Http11);
+        let node = &*Arc::clone(&self.node);
+        let way = service.way(node, &head, client.client.ip(), Protocol::Http11);
         let text = match way.route() {
             Some(route) => rewritten(&bytes, &head, &route.rewrite),
             None => Ok(Cow::Borrowed(&bytes[head.start..head.len])),
@@ -187,7 +195,7 @@ impl Conversation<'_> {
     /// Sends a copy of the request, if it has come whole, to the pool that mirrors it. The node that has moved the connection
     /// here for it has done so itself.
     fn mirror(&self, client: &TlsStream, request: &Received<'_>, mirror: Mirror) {
-        let (service, limits) = (self.service, &self.service.limits.http);
+        let (service, limits) = (&self.service, &self.service.limits.http);
         if request.moved_here || !service.is_mirrored(mirror, client.client.ip()) {
             return;
         }
@@ -197,8 +205,8 @@ impl Conversation<'_> {
         self.shared.mirror(service, mirror, greeting, copy);
     }
 
-    /// Serves a request for a pool that this node is in: at one of the others if this node is busy or drains and one of them
-    /// takes it, otherwise here.
+    /// Serves a request for a pool that nodes of this machine are in: at another machine if the node of the connection is busy or
+    /// leaves, or no node here is ready, and one there takes it; otherwise here.
     async fn serve_here(
         &mut self,
         mut client: TlsStream,
@@ -206,15 +214,16 @@ impl Conversation<'_> {
         request: &Received<'_>,
         here: &Here,
     ) -> Result<Next, StreamError> {
-        let (service, shared) = (self.service, self.shared);
-        let is_draining = shared.loads.is_draining();
-        let lighter = match request.moved_here && !is_draining {
-            true => Vec::new(),
-            false => here.better(&shared.loads, service.busy),
+        let (service, shared) = (&*Arc::clone(&self.service), self.shared);
+        let leaves = self.node.is_leaving();
+        let lighter = match (leaves, request.moved_here) {
+            (true, _) => here.others_in_order(&shared.loads),
+            (false, true) => Vec::new(),
+            (false, false) => here.better(&shared.loads, service.busy),
         };
-        // A draining node gives connections away, not requests. What may become a tunnel has no end that both
+        // A node that leaves gives connections away, not requests. What may become a tunnel has no end that both
         // nodes see.
-        let relays = service.hand_over == HandOver::Relay && !is_draining && !request.head.tunnel;
+        let relays = service.hand_over == HandOver::Relay && !leaves && !request.head.tunnel;
         if !relays {
             (client, entry) = match self.give_away(client, entry, &lighter).await? {
                 Some(stays) => stays,
@@ -237,7 +246,7 @@ impl Conversation<'_> {
         self.conclude(client, entry, result, request.is_head()).await
     }
 
-    /// Takes a request to the server of this node, and the response back. If the server goes in the middle of it, another
+    /// Takes a request to a server of this machine, and the response back. If the server goes in the middle of it, another
     /// node's may go on.
     async fn exchange_here(
         &mut self,
@@ -246,7 +255,7 @@ impl Conversation<'_> {
         here: &Here,
         answer: &mut Answer,
     ) -> Result<bool, Failure> {
-        let (service, shared) = (self.service, self.shared);
+        let (service, shared) = (&*self.service, self.shared);
         if let Some(insured) = client.insured().filter(|_| here.resume != Resume::Off) {
             insured.asks(Asked {
                 how: here.resume,
@@ -257,13 +266,13 @@ impl Conversation<'_> {
                 keeps: asked.keep_alive,
             });
         }
-        let result = exchange(client, service, service.servers_in(here), asked, &mut self.kept, answer).await;
-        here.note_exchange(asked, answer, &result);
+        let upstreams = here.group.upstreams(&self.node);
+        let result = exchange(client, service, &upstreams, asked, &mut self.kept, answer).await;
         let Err(Failure::Server { begun: true, status: 502 }) = result else { return result };
         go_on_elsewhere(client, service, shared, answer).await.map_or(result, Ok)
     }
 
-    /// Serves a request for a pool that this node is not in: moves the connection to a node of the pool, or
+    /// Serves a request for a pool that no node of this machine is in: moves the connection to a node of the pool, or
     /// forwards the request to one.
     async fn serve_elsewhere(
         &mut self,
@@ -272,17 +281,16 @@ impl Conversation<'_> {
         request: &Received<'_>,
         pool: &Elsewhere,
     ) -> Result<Next, StreamError> {
-        let service = self.service;
+        let service = &*Arc::clone(&self.service);
         let Some((mut client, mut entry)) = self.give_away(client, entry, &pool.in_turn()).await? else {
             return Ok(Next::Nothing);
         };
         debug!("service {}: a request of {} is forwarded", service.name, client.client);
-        service.counters.forwarded.add(1);
-        self.kept = None;
         let asked = request.asked(&client, service);
         client.consume(request.head.len)?;
         let told = &mut entry.answer;
-        let result = exchange(&mut client, service, &pool.servers, &asked, &mut self.kept, told).await;
+        let upstream = Upstream { servers: &pool.servers, node: &self.node.name, member: None };
+        let result = exchange(&mut client, service, &[upstream], &asked, &mut self.kept, told).await;
         self.conclude(client, entry, result, request.is_head()).await
     }
 
@@ -325,7 +333,7 @@ impl Conversation<'_> {
             }
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Server { begun: false, status }) => {
-                refuse(client, self.service, entry, status, is_head).await
+                refuse(client, &self.service, entry, status, is_head).await
             }
             // The client sees that something is missing, because nothing says that the connection ends.
             Err(Failure::Server { begun: true, .. }) => {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::counters::{Counted, Counter};
@@ -43,8 +42,6 @@ pub(super) struct Loads {
     /// Connections of all services, and requests that this node answers for others.
     pub(super) connections: Counter,
     pub(super) cpu: Arc<AtomicU32>,
-    /// Whether this node drains.
-    pub(super) draining: watch::Sender<bool>,
     pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
     /// Ids of the pools whose requests a node fails.
     pub(super) failing: Mutex<HashMap<SocketAddr, (Instant, Vec<u32>)>>,
@@ -60,25 +57,10 @@ impl Loads {
         Counted::new(&self.connections)
     }
 
-    /// Whether this node drains.
-    pub(super) fn is_draining(&self) -> bool {
-        *self.draining.borrow()
-    }
-
-    /// Waits until this node drains.
-    pub(super) async fn drains(&self) {
-        // The sender is here, so there is an end of waiting only when it drains.
-        let _ = self.draining.subscribe().wait_for(|drains| *drains).await;
-    }
-
-    /// The nodes of these to which this one gives a connection, the best first. All of them while it drains.
-    /// Otherwise those that are not busy and have less load; none if this node is not busy, or `busy` is
-    /// None.
+    /// The nodes of these to which this one gives a connection, the best first: those that are not busy and have less load;
+    /// none if this node is not busy, or `busy` is None.
     pub(super) fn lighter(&self, busy: Option<Busy>, nodes: &[Peer]) -> Vec<Peer> {
         let own = self.own();
-        if self.is_draining() {
-            return nodes.to_vec();
-        }
         let Some(busy) = busy.filter(|busy| busy.is(own.work())) else { return Vec::new() };
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let load = |peer: &Peer| {
@@ -235,7 +217,5 @@ mod tests {
         (0..11).for_each(|_| loads.connections.less());
         loads.cpu.store(801, Ordering::Relaxed);
         assert_eq!(lighter(), [""; 0], "all have more connections");
-        loads.draining.send_replace(true);
-        assert_eq!(lighter(), ["n1", "n2", "n3", "n4", "n5"]);
     }
 }

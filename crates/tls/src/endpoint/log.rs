@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use super::counters::Counter;
 use super::flow::Addresses;
+use super::local::LocalNode;
 use super::services::Service;
 use super::stream::TlsStream;
 use super::unacknowledged::Unacknowledged;
@@ -188,7 +189,7 @@ impl Desk {
 /// Fields of the lines of one connection.
 pub(super) struct Connection {
     book: Arc<Book>,
-    service: Arc<Service>,
+    node: Arc<LocalNode>,
     flow: Addresses,
     tls_version: Option<&'static str>,
     server_name: Option<Arc<str>>,
@@ -196,11 +197,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(client: &TlsStream, service: &Arc<Service>, book: &Arc<Book>) -> Self {
+    pub(super) fn new(client: &TlsStream, node: &Arc<LocalNode>, book: &Arc<Book>) -> Self {
         let server_name = client.session.facts().server_name.as_deref();
         Connection {
             book: Arc::clone(book),
-            service: Arc::clone(service),
+            node: Arc::clone(node),
             flow: (client.client, client.vip),
             tls_version: client.session.version().map(crate::Version::name),
             server_name: server_name.map(Arc::from),
@@ -208,12 +209,13 @@ impl Connection {
         }
     }
 
-    /// The entry of a request, or the part of one that came; `text` is its head in the form of HTTP/1.1.
-    pub(super) fn request(&self, spoken: Protocol, text: &[u8]) -> Entry {
+    /// The entry of a request, or the part of one that came, which goes by this service; `text` is its head in the form of
+    /// HTTP/1.1.
+    pub(super) fn request(&self, service: &Arc<Service>, spoken: Protocol, text: &[u8]) -> Entry {
         let is_wanted = self.book.read(|writer| writer.is_some());
         let at = Instant::now();
         Entry {
-            record: is_wanted.then(|| Box::new(self.record(spoken, text, at))),
+            record: is_wanted.then(|| Box::new(self.record(service, spoken, text, at))),
             book: Arc::clone(&self.book),
             unacknowledged: Arc::clone(&self.unacknowledged),
             at,
@@ -223,16 +225,17 @@ impl Connection {
     }
 
     /// Logs the end of a connection without a request; `error` is that of a failed handshake.
-    pub(super) fn without_request(&self, error: Option<String>) {
-        let mut entry = self.request(Protocol::Http11, &[]);
+    pub(super) fn without_request(&self, service: &Arc<Service>, error: Option<String>) {
+        let mut entry = self.request(service, Protocol::Http11, &[]);
         if let Some(record) = &mut entry.record {
             record.error = error;
         }
     }
 
-    fn record(&self, spoken: Protocol, text: &[u8], at: Instant) -> Record {
+    fn record(&self, service: &Arc<Service>, spoken: Protocol, text: &[u8], at: Instant) -> Record {
         Record {
-            service: Arc::clone(&self.service),
+            service: Arc::clone(service),
+            node: Arc::clone(&self.node),
             flow: self.flow,
             tls_version: self.tls_version,
             server_name: self.server_name.clone(),
@@ -265,7 +268,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The request is given to a server of this node; after another one, if that has not answered.
+    /// The request is given to the server of this node; after another one, if that has not answered.
     pub(super) fn begin(&mut self, node: &Arc<str>) {
         let tries = self.tries + u32::from(self.begun.is_some());
         *self =
@@ -389,6 +392,8 @@ impl Sent {
 /// A message to the thread.
 struct Record {
     service: Arc<Service>,
+    /// Where the client is connected.
+    node: Arc<LocalNode>,
     flow: Addresses,
     tls_version: Option<&'static str>,
     server_name: Option<Arc<str>>,
@@ -414,11 +419,11 @@ impl Record {
         let route = head.as_ref().and_then(place);
         let pool = route.and_then(|route| match service.routes.action(route) {
             Action::Pool(pool) => Some(*pool),
-            action => service.pool_here(action),
+            action => service.pool_with(action, &self.node.name),
         });
         let pool = pool.and_then(|pool| service.pool_names.get(pool));
         let node = answer.node.as_ref();
-        let is_handed_over = self.was_given || node != Some(&service.node);
+        let is_handed_over = self.was_given || node != Some(&self.node.name);
         let since = |later: Option<Instant>| Some(later?.saturating_duration_since(answer.begun?));
         log.write(
             now,

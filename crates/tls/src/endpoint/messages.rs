@@ -7,7 +7,8 @@
 //!   take it, and again when it has it.
 //! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked
 //!   ([`relay`](super::relay)).
-//! - [`Opening::Forward`]: what follows is for the server of the node that is asked, in the protocol that it speaks.
+//! - [`Opening::Forward`], [`Opening::ForwardToNode`]: what follows is for a server of the machine that is asked, in the protocol
+//!   that it speaks.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
 //! - [`Opening::Issued`]: both tell each other of the CA's certificates ([`issuing`](super::issuing)).
@@ -54,6 +55,8 @@ pub(super) enum Opening {
     Failing,
     /// Copies of requests are for servers of the receiver's machine.
     Mirror,
+    /// The bytes that follow are for the server that this node has for the service, or for another one of the pool.
+    ForwardToNode { service: String, pool: Option<u32>, node: String },
 }
 
 /// The state of a client's connection.

@@ -233,11 +233,12 @@ impl Mirrored {
         &self,
         servers: impl IntoIterator<Item = (MirrorServer, ServerAddress, ServerProtocol)>,
     ) {
-        let server = |(server, address, protocol)| {
+        let server = |(server, address, protocol): (MirrorServer, _, _)| {
             let servers = match protocol {
                 ServerProtocol::Http11 => Servers::new(address),
                 ServerProtocol::H2c => {
-                    Servers::bridged(Bridge::new(vec![Arc::new(Multiplexed::new(address, None))], FIELDS))
+                    let multiplexed = Multiplexed::new(address, server.node.as_str().into());
+                    Servers::bridged(Bridge::new(vec![Arc::new(multiplexed)], FIELDS))
                 }
             };
             (server, Arc::new(servers))

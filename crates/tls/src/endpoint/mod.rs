@@ -1,8 +1,8 @@
-//! The TLS endpoint: takes clients' connections, and takes their requests to the server of this node.
+//! The TLS endpoint: takes clients' connections, and takes their requests to the servers of this machine's nodes.
 //!
 //! It is a runtime of its own beside the agent. Each VIP of a service with TLS has a listener for each thread
-//! (`accepting`). What is configured is one immutable `Services` that a reload replaces; connections go on with the
-//! service that they began with. Listeners are told apart by their VIP only, and look the service up for each connection,
+//! (`accepting`). What is configured is one immutable `Services` that a reload replaces; each request goes by the service that
+//! is configured when it comes. Listeners are told apart by their VIP only, and look the service up for each connection,
 //! so a reload leaves a VIP's listeners alone whatever else changes about it.
 
 mod accepting;
@@ -25,6 +25,7 @@ mod insurer;
 mod issuing;
 mod kernel;
 mod load;
+mod local;
 mod log;
 mod memory;
 mod messages;
@@ -32,6 +33,7 @@ mod mirror;
 mod moving;
 mod multiplexed;
 mod peers;
+mod pools;
 mod rates;
 mod relay;
 mod resumption;
@@ -65,6 +67,7 @@ use crate::{InForce, Issued, TicketKeys};
 use accepting::{accept_clients, accept_peers, listen, listen_together};
 use load::Loads;
 use mirror::Mirrored;
+use pools::addresses;
 use services::{Service, Services};
 use shared::Shared;
 use sharing::Sharing;
@@ -81,9 +84,10 @@ pub use log::Counts;
 pub use messages::{Batch, hear};
 pub use mirror::{Copy, CopyCounts, MirrorServer, Mirrors};
 pub use peers::{PORT, Peer, Peers};
+pub use pools::PoolNodes;
 pub use resumption::{Resumed, Resumer};
 pub use server::ServerAddress;
-pub use services::{PoolNodes, RequestLimits, ServiceConfig};
+pub use services::{NodeConfig, RequestLimits, ServiceConfig};
 pub use transit::{Frozen, Handoff};
 
 /// All services with TLS of a node.
@@ -210,12 +214,14 @@ impl Endpoint {
         let vips: HashSet<_> = configs.iter().flat_map(|config| &config.listen).copied().collect();
         let nodes = addresses(configs.iter().flat_map(|config| &config.pools));
         let handing_over = configs.iter().filter(|config| config.busy.is_some());
-        let watched = addresses(handing_over.flat_map(|config| &config.pools).filter(|pool| pool.here));
+        let watched =
+            addresses(handing_over.flat_map(|config| &config.pools).filter(|pool| !pool.here.is_empty()));
         let pools = configs.iter().flat_map(|config| &config.pools);
         let judged = addresses(pools.filter(|pool| pool.most_ejected.is_some()));
         let bound = self.bind(&vips)?;
         let before = self.shared.services.load();
         let services = Services::new(configs, &before, &self.shared, self.kernel).map_err(SetError::Tls)?;
+        before.leave_for(&services);
         self.shared.services.store(Arc::new(services));
         self.listeners.keep(&vips);
         for (vip, listeners) in bound {
@@ -274,9 +280,12 @@ impl Endpoint {
         self.shared.peers.set_keys(cluster_keys)
     }
 
-    /// Whether this node drains: connections then go to other nodes at their next request.
-    pub fn set_draining(&self, draining: bool) {
-        self.shared.loads.draining.send_replace(draining);
+    /// Sets which nodes of this machine drain, by name: connections then go to other nodes at their next request; and whose servers
+    /// are ill, by the names of service, pool and node.
+    pub fn set_standing(&self, drains: impl Fn(&str) -> bool, is_ill: impl Fn(&str, &str, &str) -> bool) {
+        for service in self.shared.services.load().iter() {
+            service.set_standing(&drains, |pool, node| is_ill(&service.name, pool, node));
+        }
     }
 
     /// Name of the service and certificate, of all certificates that clients get.
@@ -294,11 +303,6 @@ impl Endpoint {
         let services = self.shared.services.load();
         services.iter().map(|service| (Arc::clone(&service.name), Arc::clone(&service.counters))).collect()
     }
-}
-
-/// Addresses of the other nodes of these pools.
-fn addresses<'a>(pools: impl Iterator<Item = &'a PoolNodes>) -> HashSet<SocketAddr> {
-    pools.flat_map(|pool| &pool.others).map(|peer| peer.address).collect()
 }
 
 /// Ends all connections.

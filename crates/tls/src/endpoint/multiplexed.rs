@@ -45,8 +45,8 @@ pub(super) struct Multiplexed {
     address: ServerAddress,
     /// What each connection begins with.
     greeting: Vec<u8>,
-    /// Node of the server, if it is another one.
-    node: Option<Arc<str>>,
+    /// Node of the server.
+    node: Arc<str>,
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is made; whoever waits for it looks for room again.
     connecting: tokio::sync::Mutex<()>,
@@ -64,13 +64,13 @@ struct Connection {
 pub(super) struct Lease {
     sender: SendRequest<Bytes>,
     streams: Arc<AtomicUsize>,
-    node: Option<Arc<str>>,
+    node: Arc<str>,
 }
 
 impl Lease {
-    /// Node of the server, if it is another one.
-    pub(super) fn node(&self) -> Option<&Arc<str>> {
-        self.node.as_ref()
+    /// Node of the server.
+    pub(super) fn node(&self) -> &Arc<str> {
+        &self.node
     }
 
     /// Begins a stream; after an error nothing has been sent.
@@ -90,7 +90,7 @@ impl Drop for Lease {
 }
 
 impl Multiplexed {
-    pub(super) fn new(address: ServerAddress, node: Option<Arc<str>>) -> Self {
+    pub(super) fn new(address: ServerAddress, node: Arc<str>) -> Self {
         let (connections, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
         Multiplexed { address, greeting: Vec::new(), node, connections, connecting }
     }
@@ -101,9 +101,9 @@ impl Multiplexed {
         Multiplexed { greeting: greeting.to_vec(), ..new }
     }
 
-    /// Node of the server, if it is another one.
-    pub(super) fn node(&self) -> Option<&Arc<str>> {
-        self.node.as_ref()
+    /// Node of the server.
+    pub(super) fn node(&self) -> &Arc<str> {
+        &self.node
     }
 
     /// Room for a stream, over a new connection if no other one has any.

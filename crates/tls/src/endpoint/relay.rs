@@ -321,7 +321,8 @@ pub(super) async fn answer(
         say(&mut channel, &Reply::Refused).await?;
         return Ok(channel);
     };
-    let here = match service.way(&head, request.client.ip(), Protocol::Http11) {
+    let node = service.node_of(|| None);
+    let here = match service.way(node, &head, request.client.ip(), Protocol::Http11) {
         Way::Here(here, route) => {
             rewritten(&request.head, &head, &route.rewrite).ok().map(|text| (text, here))
         }
@@ -346,9 +347,10 @@ pub(super) async fn answer(
         outgoing: Vec::new(),
     };
     let mut answer = Answer::default();
-    let servers = service.servers_in(here);
-    let result = exchange(&mut client, service, servers, &asked, &mut None, &mut answer).await;
-    here.note_exchange(&asked, &answer, &result);
+    // The node that asks can answer itself.
+    let mut upstreams = here.group.upstreams(node);
+    upstreams.retain(|upstream| upstream.member.is_some());
+    let result = exchange(&mut client, service, &upstreams, &asked, &mut None, &mut answer).await;
     let outcome = match result {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },

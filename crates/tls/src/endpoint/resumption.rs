@@ -24,8 +24,9 @@ use super::http1::{self, Start};
 use super::idle::Stream;
 use super::insured::Response;
 use super::insurer::InsuredResponse;
+use super::local::LocalNode;
 use super::log::{Answer, Connection};
-use super::server::ServerAddress;
+use super::server::{ServerAddress, connect_to_one};
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
@@ -46,6 +47,7 @@ pub struct Resumer(pub(super) Arc<Shared>);
 pub struct Resumed {
     client: TlsStream,
     service: Arc<Service>,
+    node: Arc<LocalNode>,
     shared: Arc<Shared>,
     keeps: bool,
     permit: Permit,
@@ -81,12 +83,13 @@ impl Resumer {
             place.number,
             records.end() - place.number
         );
-        let others = ServerAddress::at_peers(&shared.peers, &service.name, insured.peers);
-        let servers = [service.server.clone(), others];
+        let node = shared.node_of(&service, flow);
+        let others = ServerAddress::at_peers(&shared.peers, &service.wanted, insured.peers, None);
+        let servers = [service.servers(&node.name), vec![&others]].concat();
         let (mut source, running) = Body::open(&service, flow, &servers, &response, &place).await?;
-        let lines = Connection::new(&client, &service, &shared.log);
-        let mut entry = lines.request(Protocol::Http11, &response.asked.text);
-        entry.answer.begin(&service.node);
+        let lines = Connection::new(&client, &node, &shared.log);
+        let mut entry = lines.request(&service, Protocol::Http11, &response.asked.text);
+        entry.answer.begin(&node.name);
         entry.answer.has_status(response.resumable.status());
         entry.answer.sent(response.head.len(), true);
         entry.answer.sent(usize::try_from(place.sent).unwrap_or(usize::MAX), false);
@@ -105,19 +108,19 @@ impl Resumer {
         drop(entry);
         setsockopt(&client.socket.as_fd(), sockopt::Linger, &CLOSE)
             .map_err(|errno| Failure::Client(errno.into()))?;
-        Ok(Resumed { client, service, shared: Arc::clone(shared), keeps, permit })
+        Ok(Resumed { client, service, node, shared: Arc::clone(shared), keeps, permit })
     }
 }
 
 impl Resumed {
     /// Serves what follows on the connection.
     pub async fn serve(self) {
-        let Resumed { mut client, service, shared, keeps, permit: _permit } = self;
+        let Resumed { mut client, service, node, shared, keeps, permit: _permit } = self;
         let counters = Arc::clone(&service.counters);
         let _counted = (Counted::new(&counters.connections), shared.loads.work());
         // Errors are the client's to see.
         let _ = match keeps {
-            true => http1::serve(client, &service, &shared, Start::Response).await,
+            true => http1::serve(client, service, node, &shared, Start::Response).await,
             false => match client.settle().await {
                 Ok(()) => client.end().await,
                 Err(error) => Err(error),
@@ -138,8 +141,9 @@ pub(super) async fn go_on_elsewhere(
     let (response, sent, running) = client.insured()?.response()?;
     let response = response.clone();
     let place = Place { number: 0, seq: 0, sent, before: running.map_or(0, |has| has.fingerprint().value) };
-    let servers = [ServerAddress::at_peers(&shared.peers, &service.name, response.asked.peers.clone())];
-    let result = match Body::open(service, flow, &servers, &response, &place).await {
+    let peers = response.asked.peers.clone();
+    let servers = ServerAddress::at_peers(&shared.peers, &service.wanted, peers, None);
+    let result = match Body::open(service, flow, &[&servers], &response, &place).await {
         Ok((mut body, _)) => body.send_to(client, answer).await,
         Err(failure) => Err(failure),
     };
@@ -161,12 +165,13 @@ impl Body {
     async fn open(
         service: &Service,
         flow: Addresses,
-        servers: &[ServerAddress],
+        servers: &[&ServerAddress],
         response: &Response,
         place: &Place,
     ) -> Result<(Self, Option<Running>), Failure> {
         let text = &response.asked.text;
-        let connect = connect_to_one(service, flow, servers);
+        let greeting = service.told.greeting(flow).unwrap_or_default();
+        let connect = connect_to_one(servers, &greeting);
         match &response.resumable {
             Resumable::Rest(insurable) => {
                 let source = Source::rest(connect, insurable, text, place.sent).await?;
@@ -204,21 +209,6 @@ impl Body {
         let written = timeout(STALLED, client.flush_all()).await;
         Ok(written.map_err(|_| Failure::Stalled)??)
     }
-}
-
-async fn connect_to_one(
-    service: &Service,
-    flow: Addresses,
-    servers: &[ServerAddress],
-) -> io::Result<Box<dyn Stream>> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for server in servers {
-        match server.connect(&service.told.greeting(flow).unwrap_or_default()).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// Waits until there is room for more.

@@ -1,4 +1,4 @@
-//! Connections to the server of this node, which are kept for the next request.
+//! Connections to servers, which are kept for the next request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,10 +21,16 @@ use super::peers::{Peer, Peers};
 /// Time that a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection to the server of another node.
-struct OfNode {
+/// A connection to the server of this node.
+pub(super) struct OfNode {
     stream: Box<dyn Stream>,
     node: Arc<str>,
+}
+
+impl OfNode {
+    pub(super) fn boxed(stream: Box<dyn Stream>, node: &Arc<str>) -> Box<dyn Stream> {
+        Box::new(OfNode { stream, node: Arc::clone(node) })
+    }
 }
 
 impl Stream for OfNode {
@@ -64,18 +70,28 @@ pub enum ServerAddress {
     Tcp(SocketAddr),
     /// Over a UNIX socket.
     Unix(PathBuf),
-    /// The server of the service at one of these nodes, through their agents.
+    /// A server of a service at one of these nodes, through their agents.
     Peers(Arc<PeersOf>),
+}
+
+/// What other machines are asked for: a server of this service.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) service: String,
+    /// Whether each node has a server of its own; otherwise each machine has one.
+    pub(super) of_node: bool,
 }
 
 /// A service at other nodes.
 #[derive(Debug)]
 pub struct PeersOf {
     peers: Arc<Peers>,
-    service: String,
+    wanted: Wanted,
     nodes: Vec<Peer>,
-    /// Id of the pool, and what knows its outliers; they are the last choice.
-    pool: Option<(u32, Arc<Loads>)>,
+    /// Id of the pool, if it is known.
+    pool: Option<u32>,
+    /// What knows its outliers, which are the last choice.
+    loads: Option<Arc<Loads>>,
     /// Index of the next node in rotation.
     turn: AtomicUsize,
 }
@@ -86,41 +102,64 @@ impl PeersOf {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let (before, after) = self.nodes.split_at(start);
         let mut nodes: Vec<&Peer> = after.iter().chain(before).collect();
-        if let Some((pool, loads)) = &self.pool {
-            nodes.sort_by_cached_key(|node| loads.fails(*pool, node.address));
+        if let (Some(pool), Some(loads)) = (self.pool, &self.loads) {
+            nodes.sort_by_cached_key(|node| loads.fails(pool, node.address));
         }
         for peer in nodes {
             match self.peers.connect(peer.address).await {
                 Ok(mut stream) => {
-                    say(&mut stream, &Opening::Forward { service: self.service.clone() }).await?;
-                    return Ok(Box::new(OfNode { stream, node: peer.name.as_str().into() }));
+                    say(&mut stream, &self.opening(peer)).await?;
+                    return Ok(OfNode::boxed(stream, &peer.name.as_str().into()));
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
+
+    fn opening(&self, peer: &Peer) -> Opening {
+        let Wanted { service, of_node } = self.wanted.clone();
+        match of_node {
+            true => Opening::ForwardToNode { service, pool: self.pool, node: peer.name.clone() },
+            false => Opening::Forward { service },
+        }
+    }
 }
 
 impl ServerAddress {
-    /// The server of the service at these nodes.
-    pub(super) fn at_peers(peers: &Arc<Peers>, service: &str, nodes: Vec<Peer>) -> Self {
-        ServerAddress::at(peers, service, nodes, None)
+    /// A server at these nodes, of a pool if that is known.
+    pub(super) fn at_peers(peers: &Arc<Peers>, wanted: &Wanted, nodes: Vec<Peer>, pool: Option<u32>) -> Self {
+        ServerAddress::at(peers, wanted, nodes, pool, None)
     }
 
-    /// The server of the service at these nodes of a pool, at its outliers only if the others cannot be reached.
+    /// A server at these nodes of a pool, at its outliers only if the others cannot be reached.
     pub(super) fn at_pool(
         peers: &Arc<Peers>,
-        service: &str,
+        wanted: &Wanted,
         nodes: Vec<Peer>,
-        pool: (u32, Arc<Loads>),
+        (pool, loads): (u32, Arc<Loads>),
     ) -> Self {
-        ServerAddress::at(peers, service, nodes, Some(pool))
+        ServerAddress::at(peers, wanted, nodes, Some(pool), Some(loads))
     }
 
-    fn at(peers: &Arc<Peers>, service: &str, nodes: Vec<Peer>, pool: Option<(u32, Arc<Loads>)>) -> Self {
-        let (peers, service) = (Arc::clone(peers), service.to_owned());
-        ServerAddress::Peers(Arc::new(PeersOf { peers, service, nodes, pool, turn: AtomicUsize::new(0) }))
+    fn at(
+        peers: &Arc<Peers>,
+        wanted: &Wanted,
+        nodes: Vec<Peer>,
+        pool: Option<u32>,
+        loads: Option<Arc<Loads>>,
+    ) -> Self {
+        let (peers, wanted, turn) = (Arc::clone(peers), wanted.clone(), AtomicUsize::new(0));
+        ServerAddress::Peers(Arc::new(PeersOf { peers, wanted, nodes, pool, loads, turn }))
+    }
+
+    /// Whether it is the same address of a server on this machine, or behind it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (ServerAddress::Tcp(one), ServerAddress::Tcp(other)) => one == other,
+            (ServerAddress::Unix(one), ServerAddress::Unix(other)) => one == other,
+            _ => false,
+        }
     }
 
     /// A new connection, which begins with `greeting`.
@@ -140,6 +179,21 @@ impl ServerAddress {
         };
         tokio::time::timeout(CONNECT, connecting).await?
     }
+}
+
+/// A new connection to the first of these servers that can be reached, which begins with `greeting`.
+pub(super) async fn connect_to_one(
+    servers: &[&ServerAddress],
+    greeting: &[u8],
+) -> io::Result<Box<dyn Stream>> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for server in servers {
+        match server.connect(greeting).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The server in HTTP/1.1, and connections to it that are idle.
@@ -182,11 +236,7 @@ impl Servers {
             Way::Straight(address) => address.connect(greeting).await,
             Way::Bridge(bridge) => {
                 let (stream, node) = bridge.connect(greeting).await?;
-                let stream = Box::new(stream);
-                Ok(match node {
-                    Some(node) => Box::new(OfNode { stream, node }),
-                    None => stream,
-                })
+                Ok(OfNode::boxed(Box::new(stream), &node))
             }
         }
     }

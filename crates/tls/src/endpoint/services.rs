@@ -21,21 +21,17 @@ use switchback_routes::{Request, Routes};
 use switchback_wire::report::pool_id;
 use switchback_wire::{address_bytes, sb_key};
 
-use super::bridge::Bridge;
 use super::counters::Counters;
-use super::exchange::{Failure, ServerRequest};
-use super::forwarding::{Forwarder, SingleNodes, forwarder};
 use super::handshakes::Handshakes;
 use super::head::Told;
 use super::insurer::Insurer;
 use super::kernel::KernelTls;
-use super::load::Loads;
-use super::log::Answer;
-use super::multiplexed::Multiplexed;
+use super::local::{LocalNode, LocalServer, Member};
 use super::peers::Peer;
-use super::server::{ServerAddress, Servers};
+use super::pools::{Elsewhere, Here, PoolNodes, PoolWay};
+use super::server::{ServerAddress, Wanted};
 use super::shared::Shared;
-use crate::{Certificates, ClientCertificates, Judge, Outcome, Tickets};
+use crate::{Certificates, ClientCertificates, Tickets};
 
 /// Sizes of requests, and the time they may take.
 #[derive(Clone, Copy, Debug)]
@@ -52,22 +48,20 @@ pub struct RequestLimits {
 pub struct ServiceConfig {
     /// Its name.
     pub name: String,
-    /// Name of this node.
-    pub node: String,
+    /// The nodes of this machine that are in its pools; at least one.
+    pub nodes: Vec<NodeConfig>,
+    /// Whether each of them has a server of its own; otherwise there is one, and the machine has a server for the service.
+    pub servers_of_nodes: bool,
     /// The VIPs.
     pub listen: Vec<SocketAddr>,
     /// Certificates, by the names that clients ask for.
     pub certificates: Arc<Certificates>,
     /// What is demanded of clients' certificates; None if they are not asked for any.
     pub client_certificates: Option<Arc<ClientCertificates>>,
-    /// Seals sessions.
-    pub tickets: Arc<Tickets>,
     /// ALPN protocols, the preferred first.
     pub protocols: Vec<Vec<u8>>,
     /// Versions of TLS.
     pub versions: &'static [&'static SupportedProtocolVersion],
-    /// The server of this node.
-    pub server: ServerAddress,
     /// How the server learns the client's address.
     pub client_address: ClientAddress,
     /// Routes, which name pools by their index.
@@ -93,25 +87,16 @@ pub struct ServiceConfig {
     pub resume_after: u64,
 }
 
-/// The nodes of a pool.
-#[derive(Clone, Debug)]
-pub struct PoolNodes {
-    /// The pool's name.
+/// A node of this machine.
+pub struct NodeConfig {
+    /// Its name.
     pub name: String,
-    /// Name of its policy.
-    pub policy: &'static str,
-    /// Whether this node is one of them.
-    pub here: bool,
-    /// The other nodes.
-    pub others: Vec<Peer>,
-    /// How another node goes on with a response of this one.
-    pub resume: Resume,
-    /// What the servers speak.
-    pub protocol: ServerProtocol,
-    /// Most nodes that are ejected at the same time; None if the pool knows no outliers.
-    pub most_ejected: Option<usize>,
-    /// Judges this node's server, if the pool knows outliers.
-    pub judge: Option<Arc<Judge>>,
+    /// Number by which switches know it on this machine.
+    pub number: u16,
+    /// Its server for the service.
+    pub server: ServerAddress,
+    /// Seals sessions of its clients.
+    pub tickets: Arc<Tickets>,
 }
 
 /// All services of a node at one time, by name and by VIP.
@@ -122,7 +107,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Services with these configurations. Those that have been there before keep their counters.
+    /// Services with these configurations. Those that have been there before keep their counters, and what is known of nodes.
     pub(super) fn new(
         configs: Vec<ServiceConfig>,
         before: &Services,
@@ -131,10 +116,9 @@ impl Services {
     ) -> Result<Self, rustls::Error> {
         let mut services = Services::default();
         for config in configs {
-            let known = before.named(&config.name);
-            let counters = known.map_or_else(Arc::default, |service| Arc::clone(&service.counters));
             let vips = config.listen.clone();
-            let service = Arc::new(Service::new(config, counters, shared, kernel)?);
+            let known = before.named(&config.name).map(|service| &**service);
+            let service = Arc::new(Service::new(config, known, shared, kernel)?);
             services.by_vip.extend(vips.into_iter().map(|vip| (vip, Arc::clone(&service))));
             services.by_name.insert(Arc::clone(&service.name), service);
         }
@@ -154,29 +138,38 @@ impl Services {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.by_name.values()
     }
+
+    /// Has connections leave those nodes of this machine that are not among the services that come next.
+    pub(super) fn leave_for(&self, next: &Services) {
+        for service in self.iter() {
+            let after = next.named(&service.name);
+            let stays = |node: &LocalNode| after.is_some_and(|service| service.node(&node.name).is_some());
+            let nodes = service.nodes.iter().map(|own| &own.server.node);
+            nodes.filter(|node| !stays(node)).for_each(|node| node.set_leaving(true));
+        }
+    }
+}
+
+/// A node of this machine, as a service has it.
+struct OwnNode {
+    server: Arc<LocalServer>,
+    handshakes: Handshakes,
 }
 
 /// A service, as its connections use it.
 pub(crate) struct Service {
     pub(super) name: Arc<str>,
-    /// The name of this node.
-    pub(super) node: Arc<str>,
+    /// The nodes of this machine; at least one.
+    nodes: Vec<OwnNode>,
+    /// Index of the next of them for a connection of which no node is known.
+    turn: AtomicUsize,
+    /// What other machines are asked for.
+    pub(super) wanted: Wanted,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) handshakes: Handshakes,
     pub(super) routes: Routes,
     secret: sb_key,
     /// Requests that were shared out one by one.
     shared_out: AtomicU64,
-    /// Address of the server of this node.
-    pub(super) server: ServerAddress,
-    /// The server, if it speaks HTTP/1.1.
-    pub(super) servers: Servers,
-    pub(super) forwarder: Forwarder,
-    /// The server, if it speaks HTTP/2.
-    pub(super) multiplexed: Arc<Multiplexed>,
-    /// That for clients which speak HTTP/1.1.
-    bridged: Servers,
-    pub(super) single: SingleNodes,
     /// By the index of the pool.
     pub(super) pools: Vec<PoolWay>,
     /// Name and policy of each pool, by its index.
@@ -192,147 +185,6 @@ pub(crate) struct Service {
     pub(super) rates: switchback_rates::RequestLimits,
     pub(super) admitted: Admitted,
     pub(super) counters: Arc<Counters>,
-}
-
-/// Where the requests for a pool go.
-pub(super) enum PoolWay {
-    /// To the server of this node.
-    Here(Here),
-    /// To other nodes; this one is not in the pool.
-    Elsewhere(Box<Elsewhere>),
-}
-
-/// A pool that this node is in.
-pub(crate) struct Here {
-    /// The other nodes.
-    pub(super) others: Vec<Peer>,
-    /// How one of them goes on with a response of this one.
-    pub(super) resume: Resume,
-    /// What the server speaks.
-    pub(super) protocol: ServerProtocol,
-    /// Id of the pool.
-    pool: u32,
-    most_ejected: usize,
-    judge: Option<Arc<Judge>>,
-}
-
-impl Here {
-    fn new(nodes: PoolNodes) -> Self {
-        let PoolNodes { name, others, resume, protocol, most_ejected, judge, .. } = nodes;
-        Here {
-            others,
-            resume,
-            protocol,
-            pool: pool_id(&name),
-            most_ejected: most_ejected.unwrap_or_default(),
-            judge,
-        }
-    }
-
-    /// The other nodes to which this one gives a request, the best first; none if it answers the request itself.
-    pub(super) fn better(&self, loads: &Loads, busy: Option<Busy>) -> Vec<Peer> {
-        let mut better = loads.lighter(busy, &self.others);
-        if better.is_empty() && self.is_outlier() {
-            return loads.serving((self.pool, self.most_ejected), &self.others);
-        }
-        if self.judge.is_some() {
-            let fails = |peer: &Peer| loads.fails(self.pool, peer.address);
-            match loads.is_draining() {
-                true => better.sort_by_cached_key(fails),
-                false => better.retain(|peer| !fails(peer)),
-            }
-        }
-        better
-    }
-
-    /// Whether this node is an outlier of the pool.
-    fn is_outlier(&self) -> bool {
-        self.judge.as_ref().is_some_and(|judge| judge.is_ejected())
-    }
-
-    /// Notes how an exchange with the server of this node has ended.
-    pub(super) fn note_exchange(
-        &self,
-        asked: &ServerRequest,
-        answer: &Answer,
-        result: &Result<bool, Failure>,
-    ) {
-        match (answer.status(), result) {
-            (Some(status), _) => self.note(Outcome::Status(status)),
-            // A server may wait for the rest of a body in vain.
-            (None, Err(Failure::Server { .. })) if asked.body.is_whole() => self.note(Outcome::NoResponse),
-            (None, _) => {}
-        }
-    }
-
-    /// Notes how a request at the server of this node has ended.
-    pub(super) fn note(&self, outcome: Outcome) {
-        self.judge.iter().for_each(|judge| judge.note(outcome));
-    }
-}
-
-/// A pool that other nodes have.
-pub(crate) struct Elsewhere {
-    /// Id of the pool.
-    pool: u32,
-    nodes: Vec<Peer>,
-    loads: Arc<Loads>,
-    turn: AtomicUsize,
-    /// What their servers speak.
-    pub(super) protocol: ServerProtocol,
-    /// Address of one of their servers, each time of the next.
-    pub(super) address: ServerAddress,
-    /// Their servers for clients that speak HTTP/1.1.
-    pub(super) servers: Servers,
-    pub(super) forwarder: Forwarder,
-    /// The server of each node, if it speaks HTTP/2.
-    multiplexed: Vec<Arc<Multiplexed>>,
-}
-
-impl Elsewhere {
-    fn new(pool: PoolNodes, service: &str, shared: &Shared, fields: usize) -> Self {
-        let PoolNodes { name, others: nodes, protocol, .. } = pool;
-        let (pool, peers, loads) = (pool_id(&name), &shared.peers, Arc::clone(&shared.loads));
-        let address = ServerAddress::at_pool(peers, service, nodes.clone(), (pool, Arc::clone(&loads)));
-        let single = |peer: &Peer| {
-            let address = ServerAddress::at_peers(peers, service, vec![peer.clone()]);
-            Arc::new(Multiplexed::new(address, Some(peer.name.as_str().into())))
-        };
-        let multiplexed: Vec<_> = nodes.iter().map(single).collect();
-        let servers = match protocol {
-            ServerProtocol::Http11 => Servers::new(address.clone()),
-            ServerProtocol::H2c => Servers::bridged(Bridge::new(multiplexed.clone(), fields)),
-        };
-        Elsewhere {
-            pool,
-            nodes,
-            loads,
-            turn: AtomicUsize::new(0),
-            protocol,
-            servers,
-            forwarder: forwarder(address.clone(), Vec::new()),
-            address,
-            multiplexed,
-        }
-    }
-
-    /// The nodes, beginning with the next in rotation; outliers come last.
-    pub(super) fn in_turn(&self) -> Vec<Peer> {
-        self.rotated(&self.nodes)
-    }
-
-    /// Their servers in HTTP/2 in the same order.
-    pub(super) fn multiplexed_in_turn(&self) -> Vec<Arc<Multiplexed>> {
-        self.rotated(&self.multiplexed)
-    }
-
-    fn rotated<T: Clone>(&self, all: &[T]) -> Vec<T> {
-        let mut all: Vec<_> = std::iter::zip(&self.nodes, all).collect();
-        let len = all.len().max(1);
-        all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
-        all.sort_by_cached_key(|(node, _)| self.loads.fails(self.pool, node.address));
-        all.into_iter().map(|(_, one)| one.clone()).collect()
-    }
 }
 
 /// Where a request goes.
@@ -363,60 +215,124 @@ impl<'a> Way<'a> {
 }
 
 impl Service {
+    /// A service that goes on from what the one of this name before knows.
     fn new(
         config: ServiceConfig,
-        counters: Arc<Counters>,
+        before: Option<&Service>,
         shared: &Shared,
         kernel: KernelTls,
     ) -> Result<Self, rustls::Error> {
-        let handshakes = Handshakes::new(
-            Arc::clone(&config.certificates),
-            config.protocols,
-            config.versions,
-            config.tickets,
-            config.client_certificates,
-        )?;
         let fields = config.limits.http.fields;
-        let way = |nodes: PoolNodes| match nodes.here {
-            true => PoolWay::Here(Here::new(nodes)),
-            false => PoolWay::Elsewhere(Box::new(Elsewhere::new(nodes, &config.name, shared, fields))),
+        let own = |node: NodeConfig| {
+            let handshakes = Handshakes::new(
+                Arc::clone(&config.certificates),
+                config.protocols.clone(),
+                config.versions,
+                node.tickets,
+                config.client_certificates.clone(),
+            )?;
+            let known = before.and_then(|before| before.node(&node.name));
+            let known = known.filter(|known| known.server.node.number == node.number);
+            let server = match known.filter(|known| known.server.address.is_same(&node.server)) {
+                Some(same) => Arc::clone(&same.server),
+                None => {
+                    let new = || Arc::new(LocalNode::new(&node.name, node.number));
+                    let local = known.map_or_else(new, |known| Arc::clone(&known.server.node));
+                    Arc::new(LocalServer::new(local, node.server, fields))
+                }
+            };
+            Ok(OwnNode { server, handshakes })
         };
-        let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
-        let resumes = config.pools.iter().any(|pool| pool.here && pool.resume != Resume::Off);
-        let name = Arc::from(config.name.as_str());
-        let single = SingleNodes::new(&shared.peers, &name, config.server.clone());
-        let multiplexed = Arc::new(Multiplexed::new(config.server.clone(), None));
-        let bridge = Bridge::new(vec![Arc::clone(&multiplexed)], fields);
+        let nodes: Vec<OwnNode> = config.nodes.into_iter().map(own).collect::<Result<_, rustls::Error>>()?;
+        let wanted = Wanted { service: config.name.clone(), of_node: config.servers_of_nodes };
+        let resumes = config.pools.iter().any(|pool| !pool.here.is_empty() && pool.resume != Resume::Off);
+        let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy)).collect();
+        let way = |pool: PoolNodes| {
+            let member = |(name, judge): &(String, _)| {
+                let own = nodes.iter().find(|own| *own.server.node.name == **name)?;
+                let known = before.and_then(|before| before.member(pool_id(&pool.name), name));
+                let is_ill = known.map_or_else(Arc::default, |known| Arc::clone(&known.is_ill));
+                Some(Member { server: Arc::clone(&own.server), judge: Option::clone(judge), is_ill })
+            };
+            let members = pool.here.iter().filter_map(member).collect();
+            PoolWay::new(pool, members, &wanted, shared, fields)
+        };
         Ok(Service {
-            pool_names: names.collect(),
-            node: config.node.into(),
-            certificates: config.certificates,
+            pool_names: names,
             pools: config.pools.into_iter().map(way).collect(),
+            told: Told { address: config.client_address, certificates: config.client_certificates.is_some() },
+            nodes,
+            turn: AtomicUsize::new(0),
+            wanted,
+            certificates: config.certificates,
             busy: config.busy,
             hand_over: config.hand_over,
             kernel: if config.ktls && !resumes { kernel } else { KernelTls::None },
             insurer: resumes.then(|| (Arc::clone(&shared.insurer), config.resume_after)),
-            name,
+            name: config.name.into(),
             routes: config.routes,
             secret: config.secret,
             shared_out: AtomicU64::new(0),
-            servers: Servers::new(config.server.clone()),
-            forwarder: forwarder(config.server.clone(), Vec::new()),
-            server: config.server,
-            multiplexed,
-            bridged: Servers::bridged(bridge),
-            single,
-            told: Told { address: config.client_address, certificates: handshakes.has_client_certificates() },
-            handshakes,
             limits: config.limits,
             rates: config.rates,
             admitted: config.admitted,
-            counters,
+            counters: before.map_or_else(Arc::default, |before| Arc::clone(&before.counters)),
         })
     }
 
-    /// Where a request goes.
-    pub(super) fn way(&self, head: &Head<'_>, client: IpAddr, spoken: Protocol) -> Way<'_> {
+    fn node(&self, name: &str) -> Option<&OwnNode> {
+        self.nodes.iter().find(|own| *own.server.node.name == *name)
+    }
+
+    /// The node of this machine under whose number a connection has come, which `number` finds out if there are several.
+    pub(super) fn node_of(&self, number: impl FnOnce() -> Option<u16>) -> &Arc<LocalNode> {
+        let found = match &self.nodes[..] {
+            [only] => Some(only),
+            nodes => number().and_then(|number| nodes.iter().find(|own| own.server.node.number == number)),
+        };
+        let next = || &self.nodes[self.turn.fetch_add(1, Ordering::Relaxed) % self.nodes.len()];
+        &found.unwrap_or_else(next).server.node
+    }
+
+    /// How clients of this node shake hands.
+    pub(super) fn handshakes(&self, node: &LocalNode) -> &Handshakes {
+        &self.node(&node.name).unwrap_or(&self.nodes[0]).handshakes
+    }
+
+    /// The servers of this machine, that of the node with this name first.
+    pub(super) fn servers(&self, node: &str) -> Vec<&ServerAddress> {
+        let mut nodes: Vec<&OwnNode> = self.nodes.iter().collect();
+        nodes.sort_by_key(|own| *own.server.node.name != *node);
+        nodes.into_iter().map(|own| &own.server.address).collect()
+    }
+
+    /// Sets which nodes drain, and in which pools their servers are ill, by the names of the pool and the node.
+    pub(super) fn set_standing(&self, drains: impl Fn(&str) -> bool, is_ill: impl Fn(&str, &str) -> bool) {
+        for own in &self.nodes {
+            own.server.node.set_leaving(drains(&own.server.node.name));
+        }
+        for (pool, (name, _)) in std::iter::zip(&self.pools, &self.pool_names) {
+            let PoolWay::Here(here) = pool else { continue };
+            for member in here.group.members() {
+                member.is_ill.store(is_ill(name, member.name()), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The pool with this id, if a node of this machine is in it.
+    pub(super) fn here(&self, pool: u32) -> Option<&Here> {
+        self.pools.iter().find_map(|way| match way {
+            PoolWay::Here(here) if here.pool == pool => Some(&**here),
+            PoolWay::Here(_) | PoolWay::Elsewhere(_) => None,
+        })
+    }
+
+    fn member(&self, pool: u32, node: &str) -> Option<&Member> {
+        self.here(pool)?.group.members().iter().find(|member| **member.name() == *node)
+    }
+
+    /// Where a request goes whose connection is at this node.
+    pub(super) fn way(&self, node: &LocalNode, head: &Head<'_>, client: IpAddr, spoken: Protocol) -> Way<'_> {
         let route = match self.routes.find_over(&Request { head, client }, spoken) {
             Ok(Some(route)) => route,
             Ok(None) => return Way::Nowhere,
@@ -427,7 +343,7 @@ impl Service {
             Action::Respond(status) => return Way::Respond(*status),
             Action::Pool(pool) => *pool,
             action @ Action::Split(split) => {
-                self.pool_here(action).unwrap_or_else(|| self.share(split, client))
+                self.pool_with(action, &node.name).unwrap_or_else(|| self.share(split, client))
             }
         };
         match self.pools.get(pool) {
@@ -446,29 +362,28 @@ impl Service {
         ))
     }
 
-    /// Id of a pool that mirrors requests, and the node that gets the next copy; None if it is this one.
-    pub(super) fn mirroring(&self, mirror: Mirror) -> Option<(u32, Option<Peer>)> {
+    /// Id of a pool that mirrors requests, the name of the node that gets the next copy, and its machine; None if it is this
+    /// one.
+    pub(super) fn mirroring(&self, mirror: Mirror) -> Option<(u32, String, Option<SocketAddr>)> {
         match self.pools.get(mirror.pool)? {
-            PoolWay::Here(here) => Some((here.pool, None)),
-            PoolWay::Elsewhere(others) => Some((others.pool, Some(others.in_turn().into_iter().next()?))),
+            PoolWay::Here(here) => {
+                let name = here.group.in_order("").first()?.name().to_string();
+                Some((here.pool, name, None))
+            }
+            PoolWay::Elsewhere(others) => {
+                let Peer { name, address } = others.in_turn().into_iter().next()?;
+                Some((others.pool, name, Some(address)))
+            }
         }
     }
 
-    /// Ids of the pools of which this node is an outlier.
+    /// Ids of the pools of which the nodes of this machine are outliers.
     pub(super) fn failing(&self) -> Vec<u32> {
         let failing = |pool: &PoolWay| match pool {
             PoolWay::Here(here) => here.is_outlier().then_some(here.pool),
             PoolWay::Elsewhere(_) => None,
         };
         self.pools.iter().filter_map(failing).collect()
-    }
-
-    /// The server of this node in a pool, for clients that speak HTTP/1.1.
-    pub(super) fn servers_in(&self, here: &Here) -> &Servers {
-        match here.protocol {
-            ServerProtocol::Http11 => &self.servers,
-            ServerProtocol::H2c => &self.bridged,
-        }
     }
 
     /// Whether servers of a pool speak HTTP/2.
@@ -479,14 +394,23 @@ impl Service {
         })
     }
 
-    /// Whether a pool that this node is in has other nodes.
-    pub(super) fn has_other_nodes(&self) -> bool {
-        self.pools.iter().any(|pool| matches!(pool, PoolWay::Here(here) if !here.others.is_empty()))
+    /// Whether a pool that nodes of this machine are in has other nodes than this one.
+    pub(super) fn has_other_nodes(&self, node: &LocalNode) -> bool {
+        self.pools.iter().any(|pool| match pool {
+            PoolWay::Here(here) => {
+                let mut members = here.group.members().iter();
+                !here.others.is_empty() || members.any(|member| **member.name() != *node.name)
+            }
+            PoolWay::Elsewhere(_) => false,
+        })
     }
 
     /// The first pool of the action that this node is in.
-    pub(super) fn pool_here(&self, action: &Action) -> Option<usize> {
-        action.pools().find(|pool| matches!(self.pools.get(*pool), Some(PoolWay::Here(_))))
+    pub(super) fn pool_with(&self, action: &Action, node: &str) -> Option<usize> {
+        action.pools().find(|pool| match self.pools.get(*pool) {
+            Some(PoolWay::Here(here)) => here.group.members().iter().any(|member| **member.name() == *node),
+            Some(PoolWay::Elsewhere(_)) | None => false,
+        })
     }
 
     /// The pool of a split for a client whose connection is at none of them.

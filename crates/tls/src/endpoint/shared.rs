@@ -6,8 +6,10 @@ use arc_swap::ArcSwap;
 use switchback_config::Mirror;
 
 use super::budgets::Budgets;
+use super::flow::Addresses;
 use super::insurer::Insurer;
 use super::load::Loads;
+use super::local::LocalNode;
 use super::log::Book;
 use super::mirror::{Copy, MirrorServer, Mirrored, Mirrors};
 use super::peers::Peers;
@@ -43,19 +45,28 @@ impl Shared {
         self.services.load().named(name).cloned()
     }
 
+    /// The service as it is configured now; as it is known if it is configured no more.
+    pub(super) fn current(&self, known: &Arc<Service>) -> Arc<Service> {
+        self.service(&known.name).unwrap_or_else(|| Arc::clone(known))
+    }
+
+    /// The node of this machine under whose number a connection has come.
+    pub(super) fn node_of(&self, service: &Service, flow: Addresses) -> Arc<LocalNode> {
+        Arc::clone(service.node_of(|| self.handoff.number(flow)))
+    }
+
     /// Sends the copy of a request to a server of the pool that mirrors it.
     pub(super) fn mirror(&self, service: &Service, mirror: Mirror, greeting: Vec<u8>, request: Vec<u8>) {
-        let Some((pool, other)) = service.mirroring(mirror) else { return };
-        let node = other.as_ref().map_or(&*service.node, |peer| &peer.name).to_owned();
+        let Some((pool, node, other)) = service.mirroring(mirror) else { return };
         let server = MirrorServer { service: service.name.to_string(), pool, node };
         let copy = Copy { server, greeting, request };
         match other {
-            Some(peer) => self.mirrors.send(peer.address, copy),
+            Some(agent) => self.mirrors.send(agent, copy),
             None => self.mirrored.take(copy),
         }
     }
 
-    /// Ids of the pools of which this node is an outlier.
+    /// Ids of the pools of which the nodes of this machine are outliers.
     pub(super) fn failing(&self) -> Vec<u32> {
         self.services.load().iter().flat_map(|service| service.failing()).collect()
     }

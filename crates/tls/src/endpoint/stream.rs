@@ -23,6 +23,7 @@ use super::flow::Addresses;
 use super::head::ResponseHead;
 use super::insured::{Insured, Response};
 use super::kernel::{self, KernelTls, LOOK, Sealing};
+use super::local::LocalNode;
 use super::services::Service;
 use super::unacknowledged::Socket;
 use crate::{Error, Moved, Session};
@@ -73,9 +74,15 @@ struct Unsealed {
 
 impl TlsStream {
     /// A connection whose handshake is still to be done.
-    pub(super) fn new(socket: TcpStream, flow: Addresses, service: &Service) -> Result<Self, StreamError> {
-        let session = Session::new(&*service.handshakes.config().map_err(Error::Handshake)?)?;
-        Ok(TlsStream::with(socket, flow, session.proving(service.handshakes.proofs()), service))
+    pub(super) fn new(
+        socket: TcpStream,
+        flow: Addresses,
+        service: &Service,
+        node: &LocalNode,
+    ) -> Result<Self, StreamError> {
+        let handshakes = service.handshakes(node);
+        let session = Session::new(&*handshakes.config().map_err(Error::Handshake)?)?;
+        Ok(TlsStream::with(socket, flow, session.proving(handshakes.proofs()), service))
     }
 
     /// A connection that another node has given away.

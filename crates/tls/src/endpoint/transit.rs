@@ -20,6 +20,8 @@ pub(super) const ARRIVAL: Duration = Duration::from_secs(60);
 pub trait Handoff: Send + Sync {
     /// Drops all packets from the client to the socket and back, from now on.
     fn freeze(&self, flow: Addresses) -> io::Result<Box<dyn Frozen>>;
+    /// Number of the node of this machine that a switch has given the connection to, if one has.
+    fn number(&self, flow: Addresses) -> Option<u16>;
 }
 
 /// A connection whose packets are dropped. When this is dropped it goes on, unless it has been given away.

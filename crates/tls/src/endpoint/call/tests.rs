@@ -79,7 +79,7 @@ async fn listen() -> (TcpListener, Vec<Arc<Multiplexed>>) {
 }
 
 fn server(address: SocketAddr) -> Arc<Multiplexed> {
-    Arc::new(Multiplexed::new(ServerAddress::Tcp(address), None))
+    Arc::new(Multiplexed::new(ServerAddress::Tcp(address), "n1".into()))
 }
 
 /// The next connection, as h2 has it.

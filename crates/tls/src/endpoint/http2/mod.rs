@@ -7,6 +7,7 @@
 //! it has go on, new ones come to another node.
 
 mod answers;
+mod greeted;
 mod prepare;
 
 use std::io;
@@ -34,18 +35,20 @@ use super::budgets::{Stream, Streams};
 use super::call::{Answered, CallError, call, reason};
 use super::client::StreamError;
 use super::flow::Addresses;
-use super::forwarding::{Forwarder, OtherNode, forwarder};
+use super::forwarding::{OtherNode, forwarder};
 use super::frames::{BodyError, Broken, SEND_BUFFER, Sending, Source, StreamBody, Taken};
 use super::head::Requester;
+use super::local::{Destination, LocalNode, Member};
 use super::log::{Answer, Connection as Lines, Entry};
 use super::multiplexed::Multiplexed;
-use super::peers::Peer;
+use super::pools::Here;
 use super::services::Service;
 use super::shared::Shared;
 use super::stream::TlsStream;
 use crate::{ClientCertificate, Outcome};
 
 use answers::{error, grpc_error, is_grpc, redirection};
+use greeted::Greeted;
 use prepare::{Instead, Prepared, Target, copy_of, for_http1, for_http2, prepare};
 
 /// Interval at which a client gets a PING, and the time in which it has to answer.
@@ -73,51 +76,42 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 pub(super) async fn serve(
     client: TlsStream,
     service: Arc<Service>,
+    node: Arc<LocalNode>,
     shared: Arc<Shared>,
 ) -> Result<(), StreamError> {
-    let conversation = Arc::new(Conversation::new(&client, service, shared));
+    let conversation = Arc::new(Conversation::new(&client, service, node, shared));
     let served = conversation.serve(client).await;
     if conversation.requests.load(Ordering::Relaxed) == 0 {
-        conversation.lines.without_request(None);
+        conversation.lines.without_request(&conversation.service, None);
     }
     served
 }
 
 /// A client's connection: what its streams have in common.
 struct Conversation {
+    /// As it was configured at the beginning.
     service: Arc<Service>,
+    /// Where the client is connected.
+    node: Arc<LocalNode>,
     shared: Arc<Shared>,
     flow: Addresses,
     /// The client's certificate, if it has shown one.
     certificate: Option<Arc<ClientCertificate>>,
     /// For the access log.
     lines: Lines,
-    /// What connections to servers begin with, if that names the client.
-    greeting: Option<Vec<u8>>,
-    /// Forwarder to the server of this node, if that speaks HTTP/1.1.
-    own: Forwarder,
-    /// The server of this node, if it speaks HTTP/2.
-    own_http2: Arc<Multiplexed>,
+    /// Ways to servers if connections to them name the client.
+    greeted: Greeted,
     /// Requests so far.
     requests: AtomicUsize,
 }
 
 impl Conversation {
-    fn new(client: &TlsStream, service: Arc<Service>, shared: Arc<Shared>) -> Self {
+    fn new(client: &TlsStream, service: Arc<Service>, node: Arc<LocalNode>, shared: Arc<Shared>) -> Self {
         let flow = (client.client, client.vip);
-        let lines = Lines::new(client, &service, &shared.log);
-        // What a connection to the server begins with names one client, so no other one may use it.
-        let greeting = service.told.greeting(flow);
-        let (own, own_http2) = match &greeting {
-            Some(greeting) => (
-                forwarder(service.server.clone(), greeting.clone()),
-                Arc::new(service.multiplexed.greeting(greeting)),
-            ),
-            None => (service.forwarder.clone(), Arc::clone(&service.multiplexed)),
-        };
+        let lines = Lines::new(client, &node, &shared.log);
         let certificate = client.session.facts().client.clone();
-        let requests = AtomicUsize::new(0);
-        Conversation { service, shared, flow, certificate, lines, greeting, own, own_http2, requests }
+        let (greeted, requests) = (Greeted::default(), AtomicUsize::new(0));
+        Conversation { service, node, shared, flow, certificate, lines, greeted, requests }
     }
 
     async fn serve(self: &Arc<Self>, client: TlsStream) -> Result<(), StreamError> {
@@ -141,8 +135,8 @@ impl Conversation {
         let begun = timeout(limits.head_timeout, handshake).await.map_err(io::Error::from)?;
         let mut connection = begun.map_err(io::Error::other)?;
         let mut silence = std::pin::pin!(silence(connection.ping_pong()));
-        let mut leaves = std::pin::pin!(shared.loads.drains());
-        let mut may_leave = service.has_other_nodes();
+        let mut leaves = std::pin::pin!(self.leaves());
+        let mut may_leave = true;
         loop {
             tokio::select! {
                 accepted = connection.accept() => match accepted {
@@ -150,9 +144,10 @@ impl Conversation {
                     Some(accepted) => {
                         let (request, respond) = accepted.map_err(io::Error::other)?;
                         self.requests.fetch_add(1, Ordering::Relaxed);
-                        let entry = self.lines.request(Protocol::Http2, &[]);
+                        let service = shared.current(service);
+                        let entry = self.lines.request(&service, Protocol::Http2, &[]);
                         let stream = streams.begin();
-                        tokio::spawn(Arc::clone(self).answer(request, respond, stream, entry));
+                        tokio::spawn(Arc::clone(self).answer(service, request, respond, stream, entry));
                     }
                 },
                 () = &mut leaves, if may_leave => {
@@ -164,15 +159,24 @@ impl Conversation {
         }
     }
 
+    /// Waits until the client should take another connection, because its node leaves and others can take its requests.
+    async fn leaves(&self) {
+        self.node.leaves().await;
+        if !self.shared.current(&self.service).has_other_nodes(&self.node) {
+            std::future::pending().await
+        }
+    }
+
     /// Answers the request of a stream, which is refused without a permit.
     async fn answer(
         self: Arc<Self>,
+        service: Arc<Service>,
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
         stream: Option<Stream>,
         entry: Entry,
     ) {
-        let service = &self.service;
+        let service = &*service;
         let Some(_stream) = stream else {
             service.counters.streams_refused.add(1);
             entry.forget();
@@ -184,19 +188,21 @@ impl Conversation {
         let body = StreamBody::of_request(body, &parts.headers, service.told);
         let mut reply =
             Reply { respond, is_head: parts.method == Method::HEAD, is_grpc: is_grpc(&parts.headers), entry };
-        let prepared = prepare(parts, service, &self.shared, client, &mut reply.entry).await;
+        let prepared = prepare(parts, (service, &self.node), &self.shared, client, &mut reply.entry).await;
         let forwarded = match prepared {
             Ok(Prepared { parts, target, mirror }) => {
                 if let Some(mirror) = mirror.filter(|_| body.is_end_stream()) {
-                    self.mirror(&parts, mirror);
+                    self.mirror(service, &parts, mirror);
                 }
                 match target.protocol() {
                     ServerProtocol::Http11 => match for_http1(parts) {
-                        Ok(request) => self.forward(request.map(|()| Taken(body)), target, &mut reply).await,
+                        Ok(request) => {
+                            self.forward(service, request.map(|()| Taken(body)), target, &mut reply).await
+                        }
                         Err(instead) => Err(instead),
                     },
                     ServerProtocol::H2c => match for_http2(parts) {
-                        Ok(request) => self.call(request, body, target, &mut reply).await,
+                        Ok(request) => self.call(service, request, body, target, &mut reply).await,
                         Err(instead) => Err(instead),
                     },
                 }
@@ -209,30 +215,33 @@ impl Conversation {
     }
 
     /// Sends a copy of a request without a body to the pool that mirrors it.
-    fn mirror(&self, parts: &Parts, mirror: Mirror) {
-        if self.service.is_mirrored(mirror, self.flow.0.ip()) {
-            let greeting = self.greeting.clone().unwrap_or_default();
-            self.shared.mirror(&self.service, mirror, greeting, copy_of(parts));
+    fn mirror(&self, service: &Service, parts: &Parts, mirror: Mirror) {
+        if service.is_mirrored(mirror, self.flow.0.ip()) {
+            let greeting = service.told.greeting(self.flow).unwrap_or_default();
+            self.shared.mirror(service, mirror, greeting, copy_of(parts));
         }
     }
 
     /// Forwards a request to a server that speaks HTTP/1.1, and its response to the client.
     async fn forward(
         &self,
+        service: &Service,
         request: Request<Taken<StreamBody>>,
         target: Target<'_>,
         reply: &mut Reply,
     ) -> Result<(), Instead> {
-        let service = &self.service;
-        let forwarder = match (&target, &self.greeting) {
-            (Target::Own(_), _) => self.own.clone(),
-            (Target::Pool(others), Some(greeting)) => forwarder(others.address.clone(), greeting.clone()),
+        let forwarder = match (&target, service.told.greeting(self.flow)) {
+            (Target::Own(here, member), Some(greeting)) => self.greeted.forwarder(here, member, &greeting),
+            (Target::Own(here, member), None) => here.forwarder(member).clone(),
+            (Target::Pool(others), Some(greeting)) => {
+                forwarder(Destination { address: others.address.clone(), instead: None, greeting })
+            }
             (Target::Pool(others), None) => others.forwarder.clone(),
-            (Target::Peer(peer, _), Some(greeting)) => service.single.greeting(peer, greeting.clone()),
-            (Target::Peer(peer, _), None) => service.single.forwarder(peer),
+            (Target::Peer(peer, here), Some(greeting)) => here.single.greeting(peer, greeting),
+            (Target::Peer(peer, here), None) => here.single.forwarder(peer),
         };
         let given = self.give(&target);
-        reply.entry.answer.begin(&service.node);
+        reply.entry.answer.begin(self.name_of(&target));
         let is_whole = request.body().is_end_stream();
         let response = tokio::select! {
             response = forwarder.request(request) => response,
@@ -241,13 +250,17 @@ impl Conversation {
         };
         drop(given);
         match &response {
+            // The server that was meant could not be reached.
+            Ok(response) if response.extensions().get::<OtherNode>().is_some() => {
+                target.note(Outcome::NoResponse);
+            }
             Ok(response) => target.note(Outcome::Status(response.status().as_u16())),
             Err(_) if is_whole => target.note(Outcome::NoResponse),
             // A server may wait for the rest of a body in vain.
             Err(_) => {}
         }
         let response = response.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))?;
-        if let (Target::Own(here), Some((insurer, after))) = (&target, &service.insurer)
+        if let (Target::Own(here, _), Some((insurer, after))) = (&target, &service.insurer)
             && here.resume != Resume::Off
             && response.body().size_hint().lower() >= *after
         {
@@ -267,15 +280,16 @@ impl Conversation {
     /// Sends a request to a server that speaks HTTP/2, and its response to the client.
     async fn call(
         &self,
+        service: &Service,
         request: Request<()>,
         body: StreamBody,
         target: Target<'_>,
         reply: &mut Reply,
     ) -> Result<(), Instead> {
-        let service = &self.service;
-        let servers = self.servers(&target);
+        let servers = self.servers(service, &target);
         let given = self.give(&target);
-        reply.entry.answer.begin(&service.node);
+        let meant = self.name_of(&target);
+        reply.entry.answer.begin(meant);
         let is_whole = body.is_end_stream();
         let (cancel, cancelled) = oneshot::channel();
         let mut called = std::pin::pin!(call(&servers, &request, body, cancelled));
@@ -290,17 +304,17 @@ impl Conversation {
         };
         drop(given);
         match &answered {
-            Ok(answered) if answered.body.node().is_none() => {
+            Ok(answered) if answered.body.node() == meant => {
                 target.note(Outcome::Status(answered.head.status.as_u16()));
             }
-            // That of this node could not be reached.
+            // The server that was meant could not be reached.
             Ok(_) => target.note(Outcome::NoResponse),
             Err(CallError::Unreachable | CallError::Lost) if is_whole => target.note(Outcome::NoResponse),
             Err(_) => {}
         }
         let reset = match answered {
             Ok(answered) => {
-                if let Err(reason) = self.pass(answered, reply).await {
+                if let Err(reason) = self.pass(service, answered, reply).await {
                     // The watch over the server's stream may have ended.
                     let _ = cancel.send(reason);
                 }
@@ -316,27 +330,43 @@ impl Conversation {
     }
 
     /// Passes a response in HTTP/2 on; an error is the reason why the client has reset the stream.
-    async fn pass(&self, answered: Answered, reply: &mut Reply) -> Result<(), Reason> {
-        if let Some(node) = answered.body.node() {
-            reply.entry.answer.set_node(node);
-        }
-        self.service.counters.responses.add(1);
+    async fn pass(&self, service: &Service, answered: Answered, reply: &mut Reply) -> Result<(), Reason> {
+        reply.entry.answer.set_node(answered.body.node());
+        service.counters.responses.add(1);
         reply.pass(answered.head.status, answered.head.headers, answered.body).await
     }
 
-    /// The servers that a request in HTTP/2 may go to, in their order: if that of this node cannot be reached, those of the
-    /// other nodes.
-    fn servers(&self, target: &Target<'_>) -> Vec<Arc<Multiplexed>> {
-        let greeted = |server: Arc<Multiplexed>| match &self.greeting {
+    /// The servers that a request in HTTP/2 may go to, in their order: if the first one cannot be reached, others of the pool.
+    fn servers(&self, service: &Service, target: &Target<'_>) -> Vec<Arc<Multiplexed>> {
+        let greeting = service.told.greeting(self.flow);
+        let greeted = |server: Arc<Multiplexed>| match &greeting {
             Some(greeting) => Arc::new(server.greeting(greeting)),
             None => server,
         };
-        let single = |peer: &Peer| greeted(self.service.single.multiplexed(peer));
-        let own = Arc::clone(&self.own_http2);
+        let local = |here: &Here, first: &str| -> Vec<Arc<Multiplexed>> {
+            let way = |member: &Member| match &greeting {
+                Some(greeting) => self.greeted.multiplexed(here, member, greeting),
+                None => Arc::clone(&member.server.multiplexed),
+            };
+            here.group.in_order(first).into_iter().map(way).collect()
+        };
         match target {
-            Target::Own(here) => std::iter::once(own).chain(here.others.iter().map(single)).collect(),
+            Target::Own(here, member) => {
+                let others = here.others.iter().map(|peer| greeted(here.single.multiplexed(peer)));
+                local(here, member.name()).into_iter().chain(others).collect()
+            }
             Target::Pool(others) => others.multiplexed_in_turn().into_iter().map(greeted).collect(),
-            Target::Peer(peer, _) => vec![single(peer), own],
+            Target::Peer(peer, here) => std::iter::once(greeted(here.single.multiplexed(peer)))
+                .chain(local(here, &self.node.name))
+                .collect(),
+        }
+    }
+
+    /// Name of the node that a request is meant for; for any of other machines, that of the client's connection.
+    fn name_of<'a>(&'a self, target: &'a Target<'_>) -> &'a Arc<str> {
+        match target {
+            Target::Own(_, member) => member.name(),
+            Target::Pool(_) | Target::Peer(..) => &self.node.name,
         }
     }
 
@@ -344,7 +374,7 @@ impl Conversation {
     fn give(&self, target: &Target<'_>) -> Option<super::load::Given<'_>> {
         match target {
             Target::Peer(peer, _) => Some(self.shared.loads.give(peer.address)),
-            Target::Own(_) | Target::Pool(_) => None,
+            Target::Own(..) | Target::Pool(_) => None,
         }
     }
 }

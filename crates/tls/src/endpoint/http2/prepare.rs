@@ -12,35 +12,36 @@ use switchback_routes::{copy, location, rewritten};
 
 use super::super::call::uri_at;
 use super::super::head::Requester;
+use super::super::local::{LocalNode, Member};
 use super::super::log::Entry;
 use super::super::peers::Peer;
+use super::super::pools::{Elsewhere, Here};
 use super::super::rates::Denied;
-use super::super::services::{Elsewhere, Here, Service, Way};
+use super::super::services::{Service, Way};
 use super::super::shared::Shared;
 use crate::Outcome;
 
 /// The server that answers a request.
 pub(super) enum Target<'a> {
-    /// The server of this node.
-    Own(&'a Here),
-    /// A server of a pool that this node is not in.
+    /// The server of a node of this machine.
+    Own(&'a Here, &'a Member),
+    /// A server of a pool that no node of this machine is in.
     Pool(&'a Elsewhere),
-    /// The server of a node with less load.
-    Peer(Peer, ServerProtocol),
+    /// The server of another machine's node, which can do better.
+    Peer(Peer, &'a Here),
 }
 
 impl Target<'_> {
-    /// Notes how the request has ended, if the server is that of this node.
+    /// Notes how the request has ended, if the server is one of this machine.
     pub(super) fn note(&self, outcome: Outcome) {
-        if let Target::Own(here) = self {
-            here.note(outcome);
+        if let Target::Own(_, member) = self {
+            member.note(outcome);
         }
     }
 
     pub(super) fn protocol(&self) -> ServerProtocol {
         match self {
-            Target::Own(here) => here.protocol,
-            Target::Peer(_, protocol) => *protocol,
+            Target::Own(here, _) | Target::Peer(_, here) => here.protocol,
             Target::Pool(others) => others.protocol,
         }
     }
@@ -89,7 +90,7 @@ pub(super) struct Prepared<'a> {
 /// The request as its server gets it, when limits allow it.
 pub(super) async fn prepare<'a>(
     mut parts: Parts,
-    service: &'a Service,
+    (service, node): (&'a Service, &LocalNode),
     shared: &Shared,
     client: Requester<'_>,
     entry: &mut Entry,
@@ -110,7 +111,7 @@ pub(super) async fn prepare<'a>(
     }
     let text = as_text(&parts, &path);
     entry.has_head(&text);
-    let Routed { fields, target, text, mirror } = route(&text, service, shared, client).await?;
+    let Routed { fields, target, text, mirror } = route(&text, (service, node), shared, client).await?;
     if let Some(text) = text {
         take_text(&mut parts, &text, service)?;
     }
@@ -169,7 +170,7 @@ struct Routed<'a> {
 /// to do, goes there, and the connection stays.
 async fn route<'a>(
     text: &[u8],
-    service: &'a Service,
+    (service, node): (&'a Service, &LocalNode),
     shared: &Shared,
     client: Requester<'_>,
 ) -> Result<Routed<'a>, Instead> {
@@ -182,10 +183,11 @@ async fn route<'a>(
         return Err(Instead::Proof(proof));
     }
     shared.rates.admit(service, &head, client.flow.0.ip(), Protocol::Http2).await?;
-    let (target, route) = match service.way(&head, client.flow.0.ip(), Protocol::Http2) {
+    let (target, route) = match service.way(node, &head, client.flow.0.ip(), Protocol::Http2) {
         Way::Here(here, route) => {
             let better = here.better(&shared.loads, service.busy).into_iter().next();
-            (better.map_or(Target::Own(here), |peer| Target::Peer(peer, here.protocol)), route)
+            let own = || Target::Own(here, here.member(node));
+            (better.map_or_else(own, |peer| Target::Peer(peer, here)), route)
         }
         Way::Elsewhere(others, route) => (Target::Pool(others), route),
         Way::Redirect(redirect) => {
@@ -202,7 +204,7 @@ async fn route<'a>(
         Cow::Borrowed(_) => None,
         Cow::Owned(text) => Some(text),
     };
-    if !matches!(target, Target::Own(_)) {
+    if !matches!(target, Target::Own(..)) {
         debug!("service {}: a request of {} is forwarded", service.name, client.flow.0);
         service.counters.forwarded.add(1);
     }
