@@ -30,7 +30,7 @@ use crate::client::{WATCH, connect};
 use crate::objects::{Objects, Place};
 use crate::published::Published;
 use crate::source::Address;
-use crate::translation::{KEY_FILE, Settings, Translation, translate};
+use crate::translation::{Assigned, KEY_FILE, Settings, Translation, translate};
 
 /// Changes that come within this time are taken together.
 const TOGETHER: Duration = Duration::from_millis(10);
@@ -244,6 +244,8 @@ struct Controller {
     recorder: Recorder,
     /// What is published, with its resource version; None before it was read.
     published: Option<(Published, Option<String>)>,
+    /// Addresses of Gateways.
+    assigned: Assigned,
     /// The last document that was refused, of which has been told.
     refused: Option<String>,
 }
@@ -252,7 +254,7 @@ impl Controller {
     fn new(client: Client, options: Options) -> Controller {
         let reporter = Reporter { controller: options.settings.controller.clone(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
-        Controller { client, options, recorder, published: None, refused: None }
+        Controller { client, options, recorder, published: None, assigned: Assigned::new(), refused: None }
     }
 
     /// Has the Secret read again if it may have another version than the one that was written.
@@ -262,7 +264,9 @@ impl Controller {
 
     /// Publishes what the resources say, and writes their statuses.
     async fn reconcile(&mut self, objects: &Objects) -> Result<(), Error> {
-        let translation = translate(objects, &self.options.settings, Timestamp::now());
+        let settings = &self.options.settings;
+        let mut translation = translate(objects, settings, &self.assigned, Timestamp::now());
+        self.assigned = std::mem::take(&mut translation.assigned);
         match &translation.refused {
             None => {
                 self.refused = None;

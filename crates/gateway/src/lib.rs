@@ -17,4 +17,4 @@ pub use error::Error;
 pub use ipnet::IpNet;
 pub use objects::{Objects, Place};
 pub use source::{Address, Followed};
-pub use translation::{KEY_FILE, Settings, Translation, machine_name, translate};
+pub use translation::{Assigned, KEY_FILE, Settings, Translation, machine_name, translate};

@@ -34,6 +34,7 @@ use kube::ResourceExt;
 use switchback_config::Document;
 
 use crate::objects::{Objects, Place};
+pub use addresses::Assigned;
 use attachment::Attached;
 use backends::Backends;
 pub use backends::machine_name;
@@ -83,7 +84,7 @@ pub struct Settings {
 impl Settings {
     /// Whether the tables go with what is made from resources.
     pub fn check(&self) -> Result<(), String> {
-        let nothing = translate(&Objects::default(), self, Timestamp::UNIX_EPOCH);
+        let nothing = translate(&Objects::default(), self, &Assigned::new(), Timestamp::UNIX_EPOCH);
         nothing.refused.map_or(Ok(()), Err)
     }
 }
@@ -97,6 +98,8 @@ pub struct Translation {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Why the document cannot be used; then no Gateway is programmed.
     pub refused: Option<String>,
+    /// Addresses of the Gateways.
+    pub assigned: Assigned,
     /// Statuses of the classes of this controller.
     pub classes: Vec<(Place, GatewayClassStatus)>,
     /// Statuses of their Gateways.
@@ -115,8 +118,9 @@ pub(crate) struct Ours<'a> {
     attached: Vec<Vec<Attached>>,
 }
 
-/// Translates the resources as they are; `now` is the time of conditions that change.
-pub fn translate(objects: &Objects, settings: &Settings, now: Timestamp) -> Translation {
+/// Translates the resources as they are. `assigned` are the addresses of the translation before, `now` is the time of conditions
+/// that change.
+pub fn translate(objects: &Objects, settings: &Settings, assigned: &Assigned, now: Timestamp) -> Translation {
     let classes: Vec<&Arc<GatewayClass>> =
         objects.classes.iter().filter(|class| class.spec.controller_name == settings.controller).collect();
     let names: BTreeSet<String> = classes.iter().map(|class| class.name_any()).collect();
@@ -125,7 +129,7 @@ pub fn translate(objects: &Objects, settings: &Settings, now: Timestamp) -> Tran
     gateways.sort_by_cached_key(|gateway| (gateway.creation_timestamp(), Place::of(&**gateway)));
 
     let mut files = BTreeMap::new();
-    let addresses = addresses::assign(&gateways, &settings.addresses);
+    let addresses = addresses::assign(&gateways, &settings.addresses, assigned);
     let ours = std::iter::zip(&gateways, addresses).map(|(gateway, addresses)| {
         let listeners = Listener::all(gateway, objects, &mut files);
         let attached = listeners.iter().map(|_| Vec::new()).collect();
@@ -147,9 +151,14 @@ pub fn translate(objects: &Objects, settings: &Settings, now: Timestamp) -> Tran
     let refused = refused.err().map(|error| error.to_string());
 
     let status = |ours: &Ours<'_>| (Place::of(ours.gateway), gateway_status(ours, now, refused.as_deref()));
+    let assigned = ours.iter().filter_map(|ours| {
+        let addresses = ours.addresses.as_ref().ok()?;
+        Some((Place::of(ours.gateway), addresses.clone()))
+    });
+    let assigned = assigned.collect();
     let gateways = ours.iter().map(status).collect();
     let classes = classes.iter().map(|class| (Place::of(&***class), class_status(class, now))).collect();
-    Translation { text, files, refused, classes, gateways, routes }
+    Translation { text, files, refused, assigned, classes, gateways, routes }
 }
 
 /// The document of these tables, behind those of the settings.

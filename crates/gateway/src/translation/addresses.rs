@@ -1,6 +1,6 @@
 //! Addresses of Gateways.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,13 +8,22 @@ use gateway_api::apis::standard::gateways::Gateway;
 use ipnet::IpNet;
 
 use super::conditions::Said;
+use crate::objects::Place;
+
+/// Addresses of Gateways.
+pub type Assigned = BTreeMap<Place, Vec<IpAddr>>;
 
 /// Type of an address.
 pub(super) const IP_ADDRESS: &str = "IPAddress";
 
 /// The addresses of each Gateway, or why it has none: those that it wants, those that it has, or free ones, one of each IP
-/// version. All are in `ranges`. What an older Gateway has cannot be taken.
-pub(super) fn assign(gateways: &[Arc<Gateway>], ranges: &[IpNet]) -> Vec<Result<Vec<IpAddr>, Said>> {
+/// version. All are in `ranges`. What an older Gateway has cannot be taken. `assigned` is what was assigned before, which
+/// statuses say later.
+pub(super) fn assign(
+    gateways: &[Arc<Gateway>],
+    ranges: &[IpNet],
+    assigned: &Assigned,
+) -> Vec<Result<Vec<IpAddr>, Said>> {
     let mut taken = BTreeSet::new();
     let wanted: Vec<Option<Result<Vec<IpAddr>, Said>>> =
         gateways.iter().map(|gateway| wanted(gateway, ranges, &mut taken)).collect();
@@ -31,7 +40,7 @@ pub(super) fn assign(gateways: &[Arc<Gateway>], ranges: &[IpNet]) -> Vec<Result<
     let kept: Vec<Vec<IpAddr>> = std::iter::zip(gateways, &wanted)
         .map(|(gateway, wanted)| match wanted {
             Some(_) => Vec::new(),
-            None => kept(gateway, ranges, &mut taken),
+            None => kept(gateway, ranges, assigned, &mut taken),
         })
         .collect();
     let assigned = std::iter::zip(wanted, kept).map(|(wanted, mut addresses)| {
@@ -88,11 +97,18 @@ fn wanted(
     (!addresses.is_empty()).then_some(Ok(addresses))
 }
 
-/// The addresses that its status says, of each IP version one.
-fn kept(gateway: &Gateway, ranges: &[IpNet], taken: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
+/// The addresses that were assigned to it, or else that its status says, of each IP version one.
+fn kept(
+    gateway: &Gateway,
+    ranges: &[IpNet],
+    assigned: &Assigned,
+    taken: &mut BTreeSet<IpAddr>,
+) -> Vec<IpAddr> {
     let said = gateway.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let said = said.filter_map(|said| said.value.parse::<IpAddr>().ok());
+    let assigned = assigned.get(&Place::of(gateway)).into_iter().flatten().copied();
     let mut kept: Vec<IpAddr> = Vec::new();
-    for address in said.filter_map(|said| said.value.parse::<IpAddr>().ok()) {
+    for address in assigned.chain(said) {
         let is_ours = ranges.iter().any(|range| range.contains(&address));
         let is_second = kept.iter().any(|other| other.is_ipv4() == address.is_ipv4());
         if is_ours && !is_second && taken.insert(address) {

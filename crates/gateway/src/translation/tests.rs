@@ -101,7 +101,7 @@ fn resources_become_what_their_files_say() {
     let base = fs::read_to_string(Path::new(DIRECTORY).join("base/base.yaml")).unwrap();
     for file in files {
         let yaml = format!("{base}{}", fs::read_to_string(&file).unwrap());
-        let translation = translate(&objects(&yaml), &settings(), Timestamp::UNIX_EPOCH);
+        let translation = translate(&objects(&yaml), &settings(), &Assigned::new(), Timestamp::UNIX_EPOCH);
         let found = shown(&translation);
         let expected = file.with_extension("txt");
         if std::env::var_os("UPDATE").is_some() {
