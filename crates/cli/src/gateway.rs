@@ -44,7 +44,7 @@ impl Gateway {
         };
         privileges::keep_only(CapabilitySet::empty())?;
         let settings = Settings { controller, addresses, tables };
-        settings.check().map_err(|what| Failure::invalid(format!("--settings: {what}")))?;
+        settings.check()?;
         let failed = |error: Error| Failure::system(error.to_string());
         switchback_gateway::run(Options { publish, settings }).map_err(failed)
     }

@@ -246,15 +246,22 @@ struct Controller {
     published: Option<(Published, Option<String>)>,
     /// Addresses of Gateways.
     assigned: Assigned,
-    /// The last document that was refused, of which has been told.
-    refused: Option<String>,
+    /// Why Gateways are not served, as far as the log says it.
+    refused: Vec<String>,
 }
 
 impl Controller {
     fn new(client: Client, options: Options) -> Controller {
         let reporter = Reporter { controller: options.settings.controller.clone(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
-        Controller { client, options, recorder, published: None, assigned: Assigned::new(), refused: None }
+        Controller {
+            client,
+            options,
+            recorder,
+            published: None,
+            assigned: Assigned::new(),
+            refused: Vec::new(),
+        }
     }
 
     /// Has the Secret read again if it may have another version than the one that was written.
@@ -267,24 +274,20 @@ impl Controller {
         let settings = &self.options.settings;
         let mut translation = translate(objects, settings, &self.assigned, Timestamp::now());
         self.assigned = std::mem::take(&mut translation.assigned);
-        match &translation.refused {
-            None => {
-                self.refused = None;
-                self.publish(&translation).await?;
+        if self.refused != translation.refused {
+            for what in &translation.refused {
+                log::error!("a Gateway is not served, because cluster.toml does not hold with it: {what}");
             }
-            Some(what) if self.refused.as_ref() == Some(what) => {}
-            Some(what) => {
-                log::error!(
-                    "the configuration stays as it is, because that of the resources does not hold: {what}"
-                );
-                self.refused = Some(what.clone());
-            }
+            self.refused.clone_from(&translation.refused);
+        }
+        if let Some(text) = &translation.document {
+            self.publish(text, &translation).await?;
         }
         self.write_statuses(objects, translation).await
     }
 
     /// Writes the Secret, if it has something else.
-    async fn publish(&mut self, translation: &Translation) -> Result<(), Error> {
+    async fn publish(&mut self, text: &str, translation: &Translation) -> Result<(), Error> {
         let Address(place) = &self.options.publish;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.namespace);
         let (before, replaces) = match self.published.take() {
@@ -301,12 +304,11 @@ impl Controller {
         let key = key.map_or_else(new_key, Ok)?;
         files.insert(KEY_FILE.to_owned(), key);
         let version = before.as_ref().map_or(0, |before| before.version);
-        if let Some(before) = before.filter(|before| before.text == translation.text && before.files == files)
-        {
+        if let Some(before) = before.filter(|before| before.text == text && before.files == files) {
             self.published = Some((before, replaces));
             return Ok(());
         }
-        let published = Published { text: translation.text.clone(), files, version: version + 1 };
+        let published = Published { text: text.to_owned(), files, version: version + 1 };
         let secret = published.secret(place, replaces.clone()).map_err(Error::Io)?;
         let written = match replaces {
             None => api.create(&PostParams::default(), &secret).await,

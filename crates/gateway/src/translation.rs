@@ -31,7 +31,7 @@ use gateway_api::apis::standard::httproutes::HttpRouteStatus;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use switchback_config::Document;
+use switchback_config::{Document, MAX_LISTEN};
 
 use crate::objects::{Objects, Place};
 pub use addresses::Assigned;
@@ -83,21 +83,21 @@ pub struct Settings {
 
 impl Settings {
     /// Whether the tables go with what is made from resources.
-    pub fn check(&self) -> Result<(), String> {
-        let nothing = translate(&Objects::default(), self, &Assigned::new(), Timestamp::UNIX_EPOCH);
-        nothing.refused.map_or(Ok(()), Err)
+    pub fn check(&self) -> Result<(), switchback_config::Error> {
+        let text = text(self, &Tables::default());
+        Document::new(text, Path::new("--settings")).check_text().map(drop)
     }
 }
 
 /// What becomes of the resources.
 #[derive(Debug)]
 pub struct Translation {
-    /// The document.
-    pub text: String,
+    /// The document; None if none holds.
+    pub document: Option<String>,
     /// Files that it names but for the key, by their names.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Why the document cannot be used; then no Gateway is programmed.
-    pub refused: Option<String>,
+    /// Why Gateways are not in the document.
+    pub refused: Vec<String>,
     /// Addresses of the Gateways.
     pub assigned: Assigned,
     /// Statuses of the classes of this controller.
@@ -136,29 +136,63 @@ pub fn translate(objects: &Objects, settings: &Settings, assigned: &Assigned, no
         Ours { gateway, addresses, listeners, attached }
     });
     let mut ours: Vec<Ours<'_>> = ours.collect();
-    let mut backends = Backends::new(objects);
+    let mut backends = Backends::new(objects, &settings.addresses);
     let routes = attachment::attach(objects, settings, now, &mut ours, &mut backends);
 
     let mut service_names = Names::default();
-    let service = ours.iter().flat_map(|ours| services(ours, &mut service_names, &mut backends));
-    let service: Vec<Service> = service.collect();
-    let vips: Vec<IpAddr> = service.iter().flat_map(|service| &service.listen).map(SocketAddr::ip).collect();
-    let (node, pool) = backends.tables(&vips);
-    let named = |name: &String| service.iter().any(|service| service.names_file(name));
+    let services = ours.iter().map(|ours| services(ours, &mut service_names, &mut backends));
+    let services: Vec<Vec<Service>> = services.collect();
+    let vips = services.iter().flatten().flat_map(|service| &service.listen).map(SocketAddr::ip);
+    let (node, pool) = backends.tables(&vips.collect::<Vec<IpAddr>>());
+    let tables = Tables { node, pool, service: Vec::new() };
+    let (document, refused) = document(settings, tables, &services);
+    let named = |name: &String| services.iter().flatten().any(|service| service.names_file(name));
     files.retain(|name, _| named(name));
-    let text = text(settings, &Tables { node, pool, service });
-    let refused = Document::new(text.as_str(), Path::new("cluster.toml")).check_text();
-    let refused = refused.err().map(|error| error.to_string());
-
-    let status = |ours: &Ours<'_>| (Place::of(ours.gateway), gateway_status(ours, now, refused.as_deref()));
     let assigned = ours.iter().filter_map(|ours| {
         let addresses = ours.addresses.as_ref().ok()?;
         Some((Place::of(ours.gateway), addresses.clone()))
     });
     let assigned = assigned.collect();
-    let gateways = ours.iter().map(status).collect();
+    let statuses = std::iter::zip(&ours, &refused)
+        .map(|(ours, refused)| (Place::of(ours.gateway), gateway_status(ours, now, refused.as_deref())));
+    let gateways = statuses.collect();
+    let refused = refused.into_iter().flatten().collect();
     let classes = classes.iter().map(|class| (Place::of(&***class), class_status(class, now))).collect();
-    Translation { text, files, refused, assigned, classes, gateways, routes }
+    Translation { document, files, refused, assigned, classes, gateways, routes }
+}
+
+/// The document with the services of all Gateways with which it holds, if there is one, and for each Gateway the reason why it is
+/// not in it: no Gateway keeps the others from being served.
+fn document(
+    settings: &Settings,
+    mut tables: Tables,
+    services: &[Vec<Service>],
+) -> (Option<String>, Vec<Option<String>>) {
+    let mut listening = 0;
+    let over_limit = services.iter().map(|services| {
+        listening += services.iter().map(|service| service.listen.len()).sum::<usize>();
+        let what = || format!("all Gateways together have at most {MAX_LISTEN} addresses with ports");
+        (listening > MAX_LISTEN).then(what)
+    });
+    let mut refused: Vec<Option<String>> = over_limit.collect();
+    let mut with = |takes: &dyn Fn(usize) -> bool| {
+        let taken = services.iter().enumerate().filter(|(index, _)| takes(*index));
+        tables.service = taken.flat_map(|(_, services)| services).cloned().collect();
+        let text = text(settings, &tables);
+        let checked = Document::new(text.as_str(), Path::new("cluster.toml")).check_text();
+        checked.map(|_| text).map_err(|error| error.to_string())
+    };
+    let mut text = with(&|index| refused[index].is_none());
+    if text.is_err() {
+        for alone in 0..services.len() {
+            refused[alone] = with(&|index| index == alone).err().or(refused[alone].take());
+        }
+        text = with(&|index| refused[index].is_none());
+    }
+    if let Err(error) = &text {
+        refused.iter_mut().for_each(|refused| *refused = Some(error.clone()));
+    }
+    (text.ok(), refused)
 }
 
 /// The document of these tables, behind those of the settings.

@@ -6,9 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as Machine, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 use kube::ResourceExt;
+use switchback_config::MAX_NODES;
+use switchback_wire::SB_NODES_HERE;
 
 use super::conditions::Said;
 use super::document::{Node, Pool, Share};
@@ -46,6 +49,10 @@ pub(super) struct Backends<'a> {
     node_names: Names,
     pools: BTreeMap<String, Members>,
     nodes: BTreeMap<String, Pod>,
+    /// Nodes by the machine's address and the server's.
+    by_server: HashMap<(IpAddr, SocketAddr), String>,
+    /// Addresses of Gateways, which no server has.
+    vips: &'a [IpNet],
     /// Pools that are there to answer 500.
     unserved: Option<String>,
 }
@@ -89,7 +96,8 @@ pub fn machine_name(name: &str) -> String {
 }
 
 impl<'a> Backends<'a> {
-    pub fn new(objects: &'a Objects) -> Backends<'a> {
+    /// The backends of these resources, while Gateways have addresses of these ranges.
+    pub fn new(objects: &'a Objects, vips: &'a [IpNet]) -> Backends<'a> {
         let services = objects.services.iter().map(|service| (Place::of(&**service), &**service)).collect();
         let mut slices: HashMap<Place, Vec<&EndpointSlice>> = HashMap::new();
         for slice in &objects.slices {
@@ -116,6 +124,8 @@ impl<'a> Backends<'a> {
             node_names,
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            by_server: HashMap::new(),
+            vips,
             unserved: None,
         }
     }
@@ -207,18 +217,36 @@ impl<'a> Backends<'a> {
             return None;
         }
         let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
+        if self.vips.iter().any(|range| range.contains(&address)) {
+            return None;
+        }
         let host = self.machine_of(endpoint, address)?.clone();
+        let server = SocketAddr::new(address, port);
         let pod = endpoint.target_ref.as_ref().and_then(|target| target.name.as_deref());
         let text = address.to_string();
-        let name = self.node_names.name(&[namespace, pod.unwrap_or(&text), &port.to_string()]);
-        let server = SocketAddr::new(address, port);
+        // Whatever slices say, a server is one node, and a node has one server for each IP version.
+        let (names, nodes) = (&mut self.node_names, &self.nodes);
+        let new = || {
+            let number = port.to_string();
+            let name = names.name(&[namespace, pod.unwrap_or(&text), &number]);
+            let is_other = |pod: &Pod| {
+                let mut versions = pod.servers.iter().map(SocketAddr::is_ipv4);
+                pod.host.address != host.address || versions.any(|is_ipv4| is_ipv4 == server.is_ipv4())
+            };
+            match nodes.get(&name).is_some_and(is_other) {
+                false => name,
+                true => names.name(&[namespace, pod.unwrap_or_default(), &number, &text]),
+            }
+        };
+        let name = self.by_server.entry((host.address, server)).or_insert_with(new).clone();
         let node = self.nodes.entry(name.clone());
         let node = node.or_insert_with(|| Pod {
             host,
             servers: BTreeSet::new(),
-            terminates,
+            terminates: true,
             pools: BTreeSet::new(),
         });
+        node.terminates &= terminates;
         node.servers.insert(server);
         Some(name)
     }
@@ -231,19 +259,28 @@ impl<'a> Backends<'a> {
         let has_it = |machine: &&std::sync::Arc<Machine>| {
             let spec = machine.spec.as_ref();
             let ranges = spec.and_then(|spec| spec.pod_cidrs.as_ref()).into_iter().flatten();
-            ranges
-                .filter_map(|range| range.parse::<ipnet::IpNet>().ok())
-                .any(|range| range.contains(&address))
+            ranges.filter_map(|range| range.parse::<IpNet>().ok()).any(|range| range.contains(&address))
         };
         let machine = self.objects.nodes.iter().find(has_it)?;
         self.machines.get(machine.metadata.name.as_deref()?)
     }
 
-    /// The tables, for VIPs of these IP versions: a node that has no server for one of them is left out.
+    /// The tables, for VIPs of these IP versions: a node that has no server for one of them is left out, and so are those for
+    /// which there is no room.
     pub fn tables(self, vips: &[IpAddr]) -> (Vec<Node>, Vec<Pool>) {
         let Backends { machines, pools, nodes, unserved, .. } = self;
         let serves = |pod: &Pod| {
             vips.iter().all(|vip| pod.servers.iter().any(|server| server.is_ipv4() == vip.is_ipv4()))
+        };
+        let mut room: HashMap<IpAddr, usize> = HashMap::new();
+        let mut left = MAX_NODES.saturating_sub(machines.len());
+        let mut has_room = |pod: &Pod| {
+            let here = room.entry(pod.host.address).or_insert(SB_NODES_HERE as usize - 1);
+            let has_room = *here > 0 && left > 0;
+            if has_room {
+                (*here, left) = (*here - 1, left - 1);
+            }
+            has_room
         };
         let both = |pool: &String| [Some(pool.clone()), pools[pool].over_tls.clone()].into_iter().flatten();
         let hosts = machines.into_values().map(|Host { name, address, zone }| Node {
@@ -254,14 +291,15 @@ impl<'a> Backends<'a> {
             drain: false,
             zone,
         });
-        let pods = nodes.into_iter().filter(|(_, pod)| serves(pod)).map(|(name, pod)| Node {
-            name,
-            address: pod.host.address,
-            server: pod.servers.into_iter().collect(),
-            drain: pod.terminates && pod.pools.iter().all(|pool| pools[pool].has_lasting),
-            pools: pod.pools.iter().flat_map(|pool| both(pool)).collect(),
-            zone: pod.host.zone,
-        });
+        let pods =
+            nodes.into_iter().filter(|(_, pod)| serves(pod) && has_room(pod)).map(|(name, pod)| Node {
+                name,
+                address: pod.host.address,
+                server: pod.servers.into_iter().collect(),
+                drain: pod.terminates && pod.pools.iter().all(|pool| pools[pool].has_lasting),
+                pools: pod.pools.iter().flat_map(|pool| both(pool)).collect(),
+                zone: pod.host.zone,
+            });
         let nodes = hosts.chain(pods).collect();
         let pool =
             |name: String, protocol, empty_status| Pool { name, policy: POLICY, protocol, empty_status };

@@ -39,7 +39,7 @@ pub(super) struct Pool {
     pub empty_status: Option<u16>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Service {
     pub name: String,
     pub listen: Vec<SocketAddr>,

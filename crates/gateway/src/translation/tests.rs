@@ -85,10 +85,10 @@ fn shown(translation: &Translation) -> String {
             lines(&mut out, &what, &parent.conditions);
         }
     }
-    if let Some(what) = &translation.refused {
+    for what in &translation.refused {
         writeln!(out, "refused: {what}").unwrap();
     }
-    format!("{out}\n{}", translation.text)
+    format!("{out}\n{}", translation.document.as_deref().unwrap_or("no document"))
 }
 
 /// Each file of resources has one with its translation. `UPDATE=1 cargo test` writes it anew.
