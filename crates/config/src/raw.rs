@@ -862,7 +862,7 @@ pub(crate) struct NewField {
 }
 
 /// Where the client is sent instead, by an answer of the switch with a `Location` that is put together from these parts and
-/// from the request. At least one of `scheme`, `host`, `port`, `path` and `prefix` is needed; the query is always kept.
+/// from the request. At least one key is needed; the query is always kept.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redirect {

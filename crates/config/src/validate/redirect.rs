@@ -8,10 +8,11 @@ use crate::{Conditions, HostMatch, PathChange, PathMatch, Redirect, Route, Schem
 impl Mistakes {
     pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>, conditions: &Conditions) -> Redirect {
         let file = place.get_ref();
-        let raw::Redirect { scheme, host, port, path, prefix, status: _ } = file;
-        if scheme.is_none() && host.is_none() && port.is_none() && path.is_none() && prefix.is_none() {
+        let raw::Redirect { scheme, host, port, path, prefix, status } = file;
+        let has_place = host.is_some() || port.is_some() || path.is_some() || prefix.is_some();
+        if scheme.is_none() && !has_place && status.is_none() {
             let what =
-                "this redirect has no target, at least one of scheme, host, port, path, prefix is needed";
+                "this redirect is empty, at least one of scheme, host, port, path, prefix, status is needed";
             self.at(place, what);
         }
         let scheme = file.scheme.as_ref();

@@ -56,9 +56,8 @@ impl Mistakes {
                 && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
                 && redirect::changes_nothing(&route, redirect, &valid)
             {
-                let what = "this redirect sends a request back to where it came from, at least one of \
-                            scheme, host, port, path, prefix has to differ";
-                self.at(place, what);
+                let what = "this redirect sends a request back to where it came from, and clients ask again and again";
+                self.warn(place, what);
             }
             reachable &= !(is_right && route.is_catch_all());
             valid.routes.push(route);
