@@ -410,6 +410,7 @@ fn the_conformance_suite_passes() -> Result {
     let report = lab.directory().join("report.yaml");
     let mut suite = lab.client(0).command(tool("conformance"));
     suite.env("KUBECONFIG", kubernetes.kubeconfig());
+    suite.env("USABLE_ADDRESS", "192.0.2.220").env("UNUSABLE_ADDRESS", "192.0.2.1");
     suite.args(["-test.v", "-test.timeout", "40m"]);
     suite.args(["-gateway-class", "switchback", "-conformance-profiles", "GATEWAY-HTTP"]);
     suite.args(["-report-output", common::text(&report)]);

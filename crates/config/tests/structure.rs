@@ -133,7 +133,6 @@ fn a_file_of_another_kind() {
         "1:1: unknown key \"key_file\", allowed: access_log, acme, admin, client, cluster, limits, networks, node, pool, reports, \
          service, switch",
         "1:1: key \"cluster\" is missing, a table is needed",
-        "1:1: no node, at least one [[node]] is needed",
         "2:1: unknown key \"services\", did you mean \"service\"?",
         "2:13: an item of service is a text, allowed is a table",
     ];

@@ -48,7 +48,7 @@ use names::Names;
 pub const KEY_FILE: &str = "cluster.key";
 
 /// Extended features of the Gateway API that are supported, by name.
-const FEATURES: [&str; 19] = [
+const FEATURES: [&str; 20] = [
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayHTTPListenerIsolation",
@@ -58,6 +58,7 @@ const FEATURES: [&str; 19] = [
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
     "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolWebSocket",
     "HTTPRouteDestinationPortMatching",
     "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
@@ -227,6 +228,9 @@ fn services(ours: &Ours<'_>, names: &mut Names, backends: &mut Backends<'_>) -> 
         if tls.is_some() {
             let pools = route.iter_mut().flat_map(Route::pools_mut);
             pools.for_each(|pool| *pool = backends.over_tls(pool));
+            if !route.iter().flat_map(Route::pools).any(|pool| backends.has_nodes(pool)) {
+                route.splice(0..0, backends.any_pool().map(ends_tls));
+            }
         }
         Service {
             name: names.name(&[&gateway.namespace, &gateway.name, &port.to_string()]),
@@ -236,6 +240,14 @@ fn services(ours: &Ours<'_>, names: &mut Names, backends: &mut Backends<'_>) -> 
         }
     };
     ports.into_iter().map(service).collect()
+}
+
+/// A route that takes no request. Where all requests are answered without a server, it gives clients of TLS a node of this pool,
+/// which ends TLS and answers.
+fn ends_tls(pool: String) -> Route {
+    let host = || Some("no-host.invalid".to_owned());
+    let not = Some(Box::new(Route { host: host(), ..Route::default() }));
+    Route { host: host(), not, pool: Some(pool), ..Route::default() }
 }
 
 /// The routes of the listeners of one port.

@@ -73,6 +73,8 @@ struct Members {
     /// The pool with its nodes for services with TLS, if that is another one: only there nodes speak the protocol of the pool
     /// to servers, in others they get what clients speak.
     over_tls: Option<String>,
+    /// It has nodes.
+    has_nodes: bool,
     /// A node of it stays.
     has_lasting: bool,
 }
@@ -160,13 +162,14 @@ impl<'a> Backends<'a> {
         let pool = self.pool_names.name(&[&place.namespace, &place.name, &number.to_string()]);
         if !self.pools.contains_key(&pool) {
             let is_h2c = port.app_protocol.as_deref() == Some(H2C);
-            let mut has_lasting = false;
-            for node in self.nodes_of(&place, port) {
+            let nodes = self.nodes_of(&place, port);
+            let (has_nodes, mut has_lasting) = (!nodes.is_empty(), false);
+            for node in nodes {
                 let node = self.nodes.get_mut(&node).expect("it was added");
                 node.pools.insert(pool.clone());
                 has_lasting |= !node.terminates;
             }
-            self.pools.insert(pool.clone(), Members { is_h2c, over_tls: None, has_lasting });
+            self.pools.insert(pool.clone(), Members { is_h2c, over_tls: None, has_nodes, has_lasting });
         }
         Ok(pool)
     }
@@ -174,6 +177,20 @@ impl<'a> Backends<'a> {
     /// The pool of requests that lead to no backend, which are answered 500.
     pub fn unserved(&mut self) -> String {
         self.unserved.get_or_insert_with(|| self.pool_names.name(&["no-backend"])).clone()
+    }
+
+    /// Whether a pool has nodes.
+    pub fn has_nodes(&self, pool: &str) -> bool {
+        let is_it = |(name, members): &(&String, &Members)| {
+            *name == pool || members.over_tls.as_deref() == Some(pool)
+        };
+        self.pools.iter().find(is_it).is_some_and(|(_, members)| members.has_nodes)
+    }
+
+    /// A pool that has nodes.
+    pub fn any_pool(&self) -> Option<String> {
+        let mut pools = self.pools.iter().filter(|(_, members)| members.has_nodes && !members.is_h2c);
+        pools.next().map(|(name, _)| name.clone())
     }
 
     /// The pool with the nodes of this one for a service with TLS.

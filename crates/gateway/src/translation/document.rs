@@ -94,6 +94,8 @@ pub(super) struct Route {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub query: Vec<Field>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub not: Option<Box<Route>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<Rewrite>,
