@@ -1,6 +1,8 @@
 //! A Kubernetes cluster on the lab: `make test-kubernetes`, which builds its programs.
 
 mod common;
+#[path = "kubernetes/gateways.rs"]
+mod gateways;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +10,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, PROGRAM, Result, alone, wait_until};
+use common::{PATIENCE, Result, alone, wait_until};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,13 +18,11 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use switchback_kubernetes_lab::{Image, Kubernetes, Options};
-use switchback_lab::{Host, Lab, Process, Signal, within};
+use switchback_lab::{Host, Lab, Signal};
 
 /// What `make test-kubernetes` builds.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/kubernetes");
 const NAMESPACE: &str = "shop";
-/// How long the conformance suite may take.
-const SUITE_TIME: Duration = within(Duration::from_secs(2400));
 
 /// A server that tells its pod's name, on four pods, which take a second to go.
 const ECHO: &str = "
@@ -339,94 +339,5 @@ fn pods_have_time_to_go(kubernetes: &Kubernetes, pod: &Pod) -> Result {
     kubernetes.run(pods.delete(&name, &DeleteParams::default()))??;
     kubernetes.wait_for(&pods, &name, "end of a pod", |pod| pod.is_none())?;
     assert!(begun.elapsed() >= Duration::from_secs(1), "it had only {:?}", begun.elapsed());
-    Ok(())
-}
-
-/// Addresses of Gateways; clients have a route to the switch for them.
-const VIPS: &str = "192.0.2.192/27";
-/// What an administrator applies.
-const MANIFEST: &str = include_str!("../../../packaging/kubernetes/switchback.yaml");
-const SYSTEM: &str = "switchback-system";
-
-/// A cluster with the Gateway API: the controller on a client of the lab, a switch, and an agent on each machine.
-struct Gateways {
-    lab: Lab,
-    kubernetes: Kubernetes,
-    _daemons: Vec<Process>,
-}
-
-/// A test that fails leaves what its processes have said.
-impl Drop for Gateways {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.lab.print_logs();
-        }
-    }
-}
-
-impl Gateways {
-    fn start() -> Result<Gateways> {
-        let lab = Lab::builder().clients(2).switches(1).nodes(2).up()?;
-        let kubernetes = start(&lab)?;
-        kubernetes.apply(&fs::read_to_string(tool("gateway-api.yaml"))?)?;
-        kubernetes.apply(MANIFEST)?;
-        let account =
-            |name: &str| kubernetes.kubeconfig_of(&format!("system:serviceaccount:{SYSTEM}:{name}"), &[]);
-        let (controller, daemon) = (account("switchback-gateway")?, account("switchback-daemon")?);
-        let command = |host: &Host, words: &[&str], kubeconfig: &Path| {
-            let mut command = host.command(PROGRAM);
-            command.args(words).env("KUBECONFIG", kubeconfig);
-            command.env("STATE_DIRECTORY", lab.directory().join(format!("state-{}", host.name())));
-            command
-        };
-        let gateway = command(lab.client(1), &["gateway", "--addresses", VIPS], &controller);
-        let gateway = lab.client(1).spawn("gateway", gateway)?;
-        gateway.wait_for_log("version 1 is published", PATIENCE)?;
-        let mut daemons = vec![gateway];
-        let config = format!("kubernetes://{SYSTEM}/cluster");
-        for host in lab.nodes() {
-            let words = ["node", "--config", &config, "--name", host.name(), "--interface", "eth0"];
-            daemons.push(host.spawn("agent", command(host, &words, &daemon))?);
-        }
-        let switch = lab.switch(0);
-        let words = ["switch", "--config", &config, "--interface", "eth0"];
-        daemons.push(switch.spawn("switch", command(switch, &words, &daemon))?);
-        for daemon in &daemons[1..] {
-            daemon.wait_for_log("ready", PATIENCE)?;
-        }
-        let via = switch.ipv4().to_string();
-        lab.client(0).run(["ip", "route", "add", VIPS, "via", &via])?.success()?;
-        Ok(Gateways { lab, kubernetes, _daemons: daemons })
-    }
-}
-
-/// All core tests of the suite, and those of the features that the class names.
-#[test]
-#[ignore = "needs what make test-kubernetes builds"]
-fn the_conformance_suite_passes() -> Result {
-    let _alone = alone();
-    let gateways = Gateways::start()?;
-    let Gateways { lab, kubernetes, .. } = &gateways;
-    let report = lab.directory().join("report.yaml");
-    let mut suite = lab.client(0).command(tool("conformance"));
-    suite.env("KUBECONFIG", kubernetes.kubeconfig());
-    suite.env("USABLE_ADDRESS", "192.0.2.220").env("UNUSABLE_ADDRESS", "192.0.2.1");
-    suite.args(["-test.v", "-test.timeout", "40m"]);
-    suite.args(["-gateway-class", "switchback", "-conformance-profiles", "GATEWAY-HTTP"]);
-    suite.args(["-report-output", common::text(&report)]);
-    suite.args(["-organization", "Switchback", "-project", "switchback"]);
-    suite.args(["-version", env!("CARGO_PKG_VERSION")]);
-    suite.args(["-url", "https://switchback.example.com", "-contact", "@switchback"]);
-    if let Ok(test) = std::env::var("SWITCHBACK_CONFORMANCE") {
-        suite.args(["-run-test", &test]);
-    }
-    let suite = lab.client(0).spawn("conformance", suite)?;
-    let status = suite.wait_timeout(SUITE_TIME)?.ok_or("the suite still runs")?;
-    let log = suite.log();
-    let failed: Vec<&str> = log.lines().filter(|line| line.trim_start().starts_with("--- FAIL")).collect();
-    if let Some(copy) = std::env::var_os("SWITCHBACK_REPORT") {
-        fs::copy(&report, copy)?;
-    }
-    assert!(status.success() && failed.is_empty(), "{status}: {failed:#?}");
     Ok(())
 }

@@ -40,7 +40,7 @@ pub struct Served {
 }
 
 impl Served {
-    fn add(&mut self, other: Served) {
+    pub fn add(&mut self, other: Served) {
         self.requests += other.requests;
         self.failed.extend(other.failed);
         self.cut_off.extend(other.cut_off);
