@@ -229,7 +229,7 @@ fn services(ours: &Ours<'_>, names: &mut Names, backends: &mut Backends<'_>) -> 
             let pools = route.iter_mut().flat_map(Route::pools_mut);
             pools.for_each(|pool| *pool = backends.over_tls(pool));
             if !route.iter().flat_map(Route::pools).any(|pool| backends.has_nodes(pool)) {
-                route.splice(0..0, backends.any_pool().map(ends_tls));
+                route.insert(0, ends_tls(backends.machines()));
             }
         }
         Service {
@@ -242,8 +242,8 @@ fn services(ours: &Ours<'_>, names: &mut Names, backends: &mut Backends<'_>) -> 
     ports.into_iter().map(service).collect()
 }
 
-/// A route that takes no request. Where all requests are answered without a server, it gives clients of TLS a node of this pool,
-/// which ends TLS and answers.
+/// A route that takes no request. Where all requests are answered without a server, it gives clients of TLS a machine of this
+/// pool, which ends TLS and answers.
 fn ends_tls(pool: String) -> Route {
     let host = || Some("no-host.invalid".to_owned());
     let not = Some(Box::new(Route { host: host(), ..Route::default() }));

@@ -157,7 +157,8 @@ fn beside(gateways: &Gateways, server: SocketAddr, work: impl FnOnce() -> Result
 fn a_rolling_update_fails_no_request() -> Result {
     let _alone = alone();
     let mut gateways = Gateways::start()?;
-    let slow = ECHO.replace("sleep: { seconds: 1 }", "sleep: { seconds: 3 }").replace("Seconds: 5", "Seconds: 9");
+    let slow =
+        ECHO.replace("sleep: { seconds: 1 }", "sleep: { seconds: 3 }").replace("Seconds: 5", "Seconds: 9");
     gateways.kubernetes.apply(&slow)?;
     gateways.kubernetes.apply(SHOP)?;
     wait_for_echo(&gateways.kubernetes)?;
@@ -179,7 +180,10 @@ fn a_rolling_update_fails_no_request() -> Result {
         rounds("third")
     })?;
     served.assert_all_answered();
-    println!("two rolling updates: {} requests, none failed, the slowest took {:?}", served.requests, served.slowest);
+    println!(
+        "two rolling updates: {} requests, none failed, the slowest took {:?}",
+        served.requests, served.slowest
+    );
 
     // Without controller and API server nothing changes; what has changed meanwhile comes into force after.
     gateways.gateway.kill()?;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node as Machine, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 use kube::ResourceExt;
 use switchback_config::MAX_NODES;
-use switchback_wire::SB_NODES_HERE;
+use switchback_wire::{SB_GENEVE_PORT, SB_NODES_HERE};
 
 use super::conditions::Said;
 use super::document::{Node, Pool, Share};
@@ -53,8 +53,10 @@ pub(super) struct Backends<'a> {
     by_server: HashMap<(IpAddr, SocketAddr), String>,
     /// Addresses of Gateways, which no server has.
     vips: &'a [IpNet],
-    /// Pools that are there to answer 500.
+    /// The pool whose requests are answered 500, if there are any.
     unserved: Option<String>,
+    /// The pool of all machines, if it is needed.
+    all_machines: Option<String>,
 }
 
 /// A machine.
@@ -129,6 +131,7 @@ impl<'a> Backends<'a> {
             by_server: HashMap::new(),
             vips,
             unserved: None,
+            all_machines: None,
         }
     }
 
@@ -187,10 +190,9 @@ impl<'a> Backends<'a> {
         self.pools.iter().find(is_it).is_some_and(|(_, members)| members.has_nodes)
     }
 
-    /// A pool that has nodes.
-    pub fn any_pool(&self) -> Option<String> {
-        let mut pools = self.pools.iter().filter(|(_, members)| members.has_nodes && !members.is_h2c);
-        pools.next().map(|(name, _)| name.clone())
+    /// The pool of all machines, whose agents end TLS where no pod could.
+    pub fn machines(&mut self) -> String {
+        self.all_machines.get_or_insert_with(|| self.pool_names.name(&["machines"])).clone()
     }
 
     /// The pool with the nodes of this one for a service with TLS.
@@ -285,7 +287,7 @@ impl<'a> Backends<'a> {
     /// The tables, for VIPs of these IP versions: a node that has no server for one of them is left out, and so are those for
     /// which there is no room.
     pub fn tables(self, vips: &[IpAddr]) -> (Vec<Node>, Vec<Pool>) {
-        let Backends { machines, pools, nodes, unserved, .. } = self;
+        let Backends { machines, pools, nodes, unserved, all_machines, .. } = self;
         let serves = |pod: &Pod| {
             vips.iter().all(|vip| pod.servers.iter().any(|server| server.is_ipv4() == vip.is_ipv4()))
         };
@@ -300,13 +302,19 @@ impl<'a> Backends<'a> {
             has_room
         };
         let both = |pool: &String| [Some(pool.clone()), pools[pool].over_tls.clone()].into_iter().flatten();
-        let hosts = machines.into_values().map(|Host { name, address, zone }| Node {
-            name,
-            address,
-            server: Vec::new(),
-            pools: Vec::new(),
-            drain: false,
-            zone,
+        let hosts = machines.into_values().map(|Host { name, address, zone }| {
+            let is_served = vips.iter().all(|vip| vip.is_ipv4() == address.is_ipv4());
+            let pool = all_machines.as_ref().filter(|_| is_served);
+            // There agents listen for one another, so a machine is in the pool as long as its agent runs.
+            let agent = SocketAddr::new(address, SB_GENEVE_PORT as u16);
+            Node {
+                name,
+                address,
+                server: pool.map(|_| agent).into_iter().collect(),
+                pools: pool.cloned().into_iter().collect(),
+                drain: false,
+                zone,
+            }
         });
         let pods =
             nodes.into_iter().filter(|(_, pod)| serves(pod) && has_room(pod)).map(|(name, pod)| Node {
@@ -317,15 +325,16 @@ impl<'a> Backends<'a> {
                 pools: pod.pools.iter().flat_map(|pool| both(pool)).collect(),
                 zone: pod.host.zone,
             });
-        let nodes = hosts.chain(pods).collect();
+        let nodes: Vec<Node> = hosts.chain(pods).collect();
         let pool =
             |name: String, protocol, empty_status| Pool { name, policy: POLICY, protocol, empty_status };
         let unserved = unserved.map(|name| pool(name, None, Some(500)));
+        let all_machines = all_machines.clone().map(|name| pool(name, None, None));
         let pools = pools.iter().flat_map(|(name, members)| {
             let over_tls = members.over_tls.clone().map(|name| pool(name, Some("h2c"), None));
             [Some(pool(name.clone(), None, None)), over_tls].into_iter().flatten()
         });
-        (nodes, pools.chain(unserved).collect())
+        (nodes, pools.chain(unserved).chain(all_machines).collect())
     }
 }
 
