@@ -69,7 +69,7 @@ async fn control(options: Options) -> Result<(), Error> {
     log::info!("the resources are known; the configuration goes to {}", options.publish);
     let mut controller = Controller::new(client, options);
     loop {
-        controller.look_at(watched.own_version());
+        controller.look_at(&watched.own_version());
         match controller.reconcile(&watched.objects()).await {
             Ok(()) => watched.changed().await,
             Err(error) => {
@@ -242,8 +242,10 @@ struct Controller {
     client: Client,
     options: Options,
     recorder: Recorder,
-    /// What is published, with its resource version; None before it was read.
-    published: Option<(Published, Option<String>)>,
+    /// What was published last, also if the Secret has gone since.
+    last: Option<Published>,
+    /// Resource version of the Secret, which is None if there is none; None before it was read.
+    secret: Option<Option<String>>,
     /// Addresses of Gateways.
     assigned: Assigned,
     /// Why Gateways are not served, as far as the log says it.
@@ -258,15 +260,16 @@ impl Controller {
             client,
             options,
             recorder,
-            published: None,
+            last: None,
+            secret: None,
             assigned: Assigned::new(),
             refused: Vec::new(),
         }
     }
 
     /// Has the Secret read again if it may have another version than the one that was written.
-    fn look_at(&mut self, version: Option<String>) {
-        self.published.take_if(|(_, written)| *written != version);
+    fn look_at(&mut self, version: &Option<String>) {
+        self.secret.take_if(|known| known != version);
     }
 
     /// Publishes what the resources say, and writes their statuses.
@@ -290,25 +293,27 @@ impl Controller {
     async fn publish(&mut self, text: &str, translation: &Translation) -> Result<(), Error> {
         let Address(place) = &self.options.publish;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.namespace);
-        let (before, replaces) = match self.published.take() {
-            Some((published, replaces)) => (Some(published), replaces),
+        let replaces = match self.secret.take() {
+            Some(version) => version,
             None => {
                 let secret = api.get_opt(&place.name).await.map_err(Error::Api)?;
-                // One without a document is replaced.
-                let before = secret.as_ref().and_then(|secret| Published::of(secret).ok());
-                (before, secret.and_then(|secret| secret.resource_version()))
+                // Without a document, or with another one, it is written again, with the key that daemons have.
+                if let Some(published) = secret.as_ref().and_then(|secret| Published::of(secret).ok()) {
+                    self.last = Some(published);
+                }
+                secret.and_then(|secret| secret.resource_version())
             }
         };
         let mut files = translation.files.clone();
-        let key = before.as_ref().and_then(|before| before.files.get(KEY_FILE)).cloned();
-        let key = key.map_or_else(new_key, Ok)?;
-        files.insert(KEY_FILE.to_owned(), key);
-        let version = before.as_ref().map_or(0, |before| before.version);
-        if let Some(before) = before.filter(|before| before.text == text && before.files == files) {
-            self.published = Some((before, replaces));
+        let key = self.last.as_ref().and_then(|last| last.files.get(KEY_FILE)).cloned();
+        files.insert(KEY_FILE.to_owned(), key.map_or_else(new_key, Ok)?);
+        let is_last = |last: &Published| last.text == text && last.files == files;
+        if replaces.is_some() && self.last.as_ref().is_some_and(is_last) {
+            self.secret = Some(replaces);
             return Ok(());
         }
-        let published = Published { text: text.to_owned(), files, version: version + 1 };
+        let version = self.last.as_ref().map_or(0, |last| last.version) + 1;
+        let published = Published { text: text.to_owned(), files, version };
         let secret = published.secret(place, replaces.clone()).map_err(Error::Io)?;
         let written = match replaces {
             None => api.create(&PostParams::default(), &secret).await,
@@ -317,13 +322,13 @@ impl Controller {
         // After a failure, such as that another one has written, it is read anew.
         let written = written.map_err(Error::Api)?;
         log::info!(
-            "version {} is published: {} Gateways, {} routes, {} bytes",
-            published.version,
+            "version {version} is published: {} Gateways, {} routes, {} bytes",
             translation.gateways.len(),
             translation.routes.len(),
             published.text.len()
         );
-        self.published = Some((published, written.resource_version()));
+        self.last = Some(published);
+        self.secret = Some(written.resource_version());
         Ok(())
     }
 

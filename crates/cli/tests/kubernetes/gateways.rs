@@ -4,12 +4,15 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gateway_api::apis::standard::gateways::Gateway;
 use gateway_api::apis::standard::httproutes::HttpRoute;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use switchback_kubernetes_lab::Kubernetes;
 use switchback_lab::{Host, Lab, Process, within};
 
@@ -185,6 +188,19 @@ fn a_rolling_update_fails_no_request() -> Result {
         served.requests, served.slowest
     );
 
+    // The Secret comes back with the key that daemons have.
+    let secrets: Api<Secret> = Api::namespaced(gateways.kubernetes.client(), SYSTEM);
+    let key = |secret: &Secret| secret.data.as_ref().and_then(|data| data.get("cluster.key")).cloned();
+    let before = gateways.kubernetes.run(secrets.get("cluster"))??;
+    gateways.kubernetes.run(secrets.delete("cluster", &DeleteParams::default()))??;
+    let is_new = |secret: Option<&Secret>| {
+        secret
+            .is_some_and(|secret| secret.metadata.uid.is_some() && secret.metadata.uid != before.metadata.uid)
+    };
+    let after =
+        gateways.kubernetes.wait_for(&secrets, "cluster", "new Secret", is_new)?.ok_or("no Secret")?;
+    assert!(key(&before).is_some() && key(&before) == key(&after));
+
     // Without controller and API server nothing changes; what has changed meanwhile comes into force after.
     gateways.gateway.kill()?;
     let lab = &gateways.lab;
@@ -248,5 +264,114 @@ fn the_conformance_suite_passes() -> Result {
         through.from_host()?
     );
     assert_eq!(to_switch.bytes, 0);
+    Ok(())
+}
+
+/// Routes and endpoints of a large cluster.
+const ROUTES: usize = 1000;
+const MACHINES: usize = 50;
+const ENDPOINTS_OF_MACHINE: usize = 100;
+
+/// Machines that do not run, with endpoints, and routes to them.
+fn large_cluster() -> Vec<Value> {
+    let machine = |index: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("m{index}") },
+            "status": { "addresses": [{ "type": "InternalIP", "address": format!("192.0.2.{}", 130 + index) }] },
+        })
+    };
+    let service = |index: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": format!("s{index}"), "namespace": NAMESPACE },
+            "spec": { "ports": [{ "port": 80, "targetPort": 1000 + index }] },
+        })
+    };
+    let slice = |index: usize| {
+        let endpoint = |pod: usize| {
+            json!({
+                "addresses": [format!("198.51.100.{}", 100 + pod)],
+                "nodeName": format!("m{index}"),
+                "conditions": { "ready": true },
+                "targetRef": { "kind": "Pod", "name": format!("p{pod}"), "namespace": NAMESPACE },
+            })
+        };
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {
+                "name": format!("s{index}"), "namespace": NAMESPACE,
+                "labels": { "kubernetes.io/service-name": format!("s{index}") },
+            },
+            "ports": [{ "port": 1000 + index }],
+            "endpoints": (0..ENDPOINTS_OF_MACHINE).map(endpoint).collect::<Vec<_>>(),
+        })
+    };
+    let route = |index: usize| {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": { "name": format!("r{index}"), "namespace": NAMESPACE },
+            "spec": {
+                "parentRefs": [{ "name": "shop" }],
+                "rules": [{
+                    "matches": [{ "path": { "value": format!("/r{index}") } }],
+                    "backendRefs": [{ "name": format!("s{}", index % MACHINES), "port": 80 }],
+                }],
+            },
+        })
+    };
+    let machines = (0..MACHINES).flat_map(|index| [machine(index), service(index), slice(index)]);
+    machines.chain((0..ROUTES).map(route)).collect()
+}
+
+/// A thousand routes and five thousand endpoints come into force beside requests, of which none fails, and so does a change of one.
+#[test]
+#[ignore = "needs what make test-kubernetes builds"]
+fn a_large_cluster_comes_into_force() -> Result {
+    let _alone = alone();
+    let gateways = Gateways::start()?;
+    gateways.kubernetes.apply(ECHO)?;
+    gateways.kubernetes.apply(SHOP)?;
+    wait_for_echo(&gateways.kubernetes)?;
+    gateways.wait_for_route("echo")?;
+    let server = SocketAddr::new(gateways.address("shop")?, 80);
+    let url = |path: &str| format!("http://{server}{path}");
+    let get = |path: &str| {
+        let words = ["curl", "-s", "--max-time", "5", "-o", "/dev/null", "-w", "%{http_code}", &url(path)];
+        Ok(gateways.lab.client(0).run(words)?.stdout)
+    };
+    wait_until("an answer", PATIENCE, || get("/health"), |code| code == "200")?;
+    let served = beside(&gateways, server, || {
+        let begun = Instant::now();
+        for part in large_cluster().chunks(100) {
+            let manifest = part.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+            gateways.kubernetes.apply(&manifest)?;
+        }
+        println!("written to the API server in {:?}", begun.elapsed());
+        let last = format!("r{}", ROUTES - 1);
+        gateways.wait_for_route(&last)?;
+        println!("the last route is accepted after {:?}", begun.elapsed());
+        // One change more, to see what it takes alone.
+        let gone = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": { "name": "moved", "namespace": NAMESPACE },
+            "spec": {
+                "parentRefs": [{ "name": "shop" }],
+                "rules": [{
+                    "matches": [{ "path": { "value": "/moved" } }],
+                    "filters": [{ "type": "RequestRedirect", "requestRedirect": { "hostname": "a.example" } }],
+                }],
+            },
+        });
+        let begun = Instant::now();
+        gateways.kubernetes.apply(&gone.to_string())?;
+        wait_until("the redirect", PATIENCE, || get("/moved"), |code| code == "302")?;
+        println!("one route more is in force at the switch after {:?}", begun.elapsed());
+        Ok(())
+    })?;
+    served.assert_all_answered();
+    println!("{} requests beside, none failed, the slowest took {:?}", served.requests, served.slowest);
+    let secrets: Api<Secret> = Api::namespaced(gateways.kubernetes.client(), SYSTEM);
+    let secret = gateways.kubernetes.run(secrets.get("cluster"))??;
+    let bytes: usize = secret.data.iter().flatten().map(|(_, content)| content.0.len()).sum();
+    println!("the Secret has {bytes} bytes");
     Ok(())
 }
