@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use switchback_access_log::escape::printable;
 use switchback_config::{Cluster, Document, FileSource, Source};
-use switchback_etcd::{Address, Followed, Registration, Store};
+use switchback_etcd::{Address, Composed, Followed, Registration, Store};
 use switchback_gateway as kubernetes;
 use switchback_runtime::state_directory;
 
@@ -44,16 +45,14 @@ impl std::fmt::Display for Config {
 }
 
 impl Config {
-    /// The document, for a command that ends.
+    /// The document as daemons have it, for a command that ends.
     pub fn document(&self) -> Result<Document, Failure> {
         match self {
             Config::File(file) => Ok(Document::read(file)?),
             Config::Etcd(address) => {
-                let stored = store(address)?.current()?;
-                let absent = || {
-                    Failure::system(format!("{address} has no configuration yet; switchback apply writes it"))
-                };
-                Ok(stored.ok_or_else(absent)?.document)
+                let Composed { document, left_out } = store(address)?.followed()?;
+                left_out.iter().for_each(|what| eprintln!("warning: {}", printable(what)));
+                Ok(document)
             }
             Config::Kubernetes(address) => {
                 let failed = |error: kubernetes::Error| Failure::system(error.to_string());

@@ -274,6 +274,23 @@ fn nodes_join_and_leave() -> Result {
     second.wait_for_log("node node1 ready", PATIENCE)?;
     is_answered_by(&["node0", "node1"])?;
 
+    // Commands see what daemons see; who writes the document has that alone.
+    let on_client = |arguments: &[&str]| cluster.run(cluster.client(), arguments);
+    let place = text(&cluster.config).to_owned();
+    etcdctl(&cluster.lab, &["put", "/switchback/nodes/broken", "address = 7"])?.success()?;
+    let checked = on_client(&["check", &place])?;
+    assert!(checked.stdout.starts_with("ok: 2 nodes"), "{checked:?}");
+    let warning = "warning: a node that has joined is left out, broken: ";
+    assert!(checked.stderr.contains(warning), "{checked:?}");
+    etcdctl(&cluster.lab, &["del", "/switchback/nodes/broken"])?.success()?;
+    let explained = on_client(&["explain", "--config", &place, &cluster.url4("/small")])?.success()?;
+    assert!(explained.contains("node0") && explained.contains("node1"), "{explained}");
+    let surveyed = on_client(&["test", "--config", &place])?.stdout;
+    assert!(surveyed.contains("node0") && surveyed.contains("node1"), "{surveyed}");
+    assert_eq!(command(&cluster, &["history", "1"])?.success()?, fs::read_to_string(&file)?);
+    let said = command(&cluster, &["apply", "--dry-run", text(&file)])?.success()?;
+    assert_eq!(said, "version 1 has this text already\n");
+
     // Its address is the VIP.
     let address = format!("address={}", cluster.lab.vip4());
     let mistaken = join(2, &["--join", &address])?;

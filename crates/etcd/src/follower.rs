@@ -1,6 +1,5 @@
 //! The source of a daemon: a thread that follows the document.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -11,18 +10,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
+use etcd_client::{EventType, WatchOptions};
 use switchback_config::{Document, Source};
 use switchback_runtime::Copies;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use tokio::sync::oneshot;
 
 use crate::address::Address;
+use crate::contents::Contents;
 use crate::error::Error;
-use crate::joined::{Composed, Registration, compose};
+use crate::joined::{Composed, Registration};
 use crate::lease::Joining;
 use crate::member::Member;
-use crate::store;
 
 /// Time that a daemon waits at its start for the first document.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,41 +62,11 @@ struct State {
     is_followed: bool,
     /// The last error, once all members have failed one after the other; None again when one answers.
     all_failed: Option<String>,
-    /// Nodes that have joined and are not in the newest document, each with the reason.
+    /// What the newest document lacks, see [`Composed::left_out`].
     left_out: Vec<String>,
     followers: Vec<Box<dyn Fn() + Send + Sync>>,
     /// The key of the node that joins, until it has been seen.
     awaited: Option<String>,
-}
-
-/// What a member has in the keys that are followed.
-#[derive(Default)]
-struct Contents {
-    /// The text, and the version of its key.
-    document: Option<(Vec<u8>, i64)>,
-    /// Nodes that have joined.
-    nodes: BTreeMap<String, Vec<u8>>,
-}
-
-impl Contents {
-    /// Takes a key as it is now, with a value or without.
-    fn set(&mut self, address: &Address, found: &KeyValue, is_there: bool) {
-        let key = String::from_utf8_lossy(found.key());
-        if *key == address.document_key() {
-            self.document = is_there.then(|| (found.value().to_vec(), found.version()));
-        } else if let Some(name) = key.strip_prefix(&address.nodes()) {
-            match is_there {
-                true => self.nodes.insert(name.to_owned(), found.value().to_vec()),
-                false => self.nodes.remove(name),
-            };
-        }
-    }
-
-    fn document(&self, address: &Address) -> Result<Composed, Error> {
-        let absent = || Error::Absent { key: address.document_key() };
-        let (text, version) = self.document.as_ref().ok_or_else(absent)?;
-        Ok(compose(store::document(address, text, *version)?, &self.nodes))
-    }
 }
 
 impl Followed {
@@ -227,11 +196,7 @@ impl Shared {
         let (key, end) = (self.address.document_key(), self.address.behind_followed());
         let mut client = member.client.clone();
         loop {
-            let range = GetOptions::new().with_range(end.clone());
-            let answer = member.answer(client.get(key.clone(), Some(range))).await?;
-            let revision = answer.header().map_or(0, |header| header.revision());
-            let mut contents = Contents::default();
-            answer.kvs().iter().for_each(|found| contents.set(&self.address, found, true));
+            let (mut contents, revision) = Contents::read(&member, &self.address).await?;
             self.found(host, &contents);
             let after = WatchOptions::new().with_range(end.clone()).with_start_revision(revision + 1);
             let mut changes = member.answer(client.watch(key.clone(), Some(after))).await?;
@@ -262,11 +227,11 @@ impl Shared {
         let mut state = self.state();
         let newest = composed.map(|Composed { document, left_out }| {
             let new = left_out.iter().filter(|what| !state.left_out.contains(what));
-            new.for_each(|what| log::warn!("a node that has joined is left out, {what}"));
+            new.for_each(|what| log::warn!("{what}"));
             state.left_out = left_out;
             document
         });
-        state.awaited.take_if(|name| contents.nodes.contains_key(name));
+        state.awaited.take_if(|name| contents.has_node(name));
         state.is_followed = true;
         if state.all_failed.take().is_some() {
             log::info!("etcd at {host} answers again");

@@ -58,11 +58,12 @@ impl Registration {
 }
 
 /// A document with nodes that have joined.
-#[derive(Debug)]
-pub(crate) struct Composed {
-    pub(crate) document: Document,
-    /// Nodes without which the document holds and with which it does not, and why.
-    pub(crate) left_out: Vec<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Composed {
+    /// The document.
+    pub document: Document,
+    /// A line for each node without which the document holds and with which it does not.
+    pub left_out: Vec<String>,
 }
 
 /// Adds nodes to a document, behind its text, so that its lines keep their numbers. A node with which it does not hold is left
@@ -73,7 +74,7 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
     for (name, value) in nodes {
         match Registration::block(name, value) {
             Ok(block) => blocks.push((name, block)),
-            Err(what) => left_out.push(format!("{name}: {}", what.trim_end().replace('\n', ", "))),
+            Err(what) => left_out.push(is_left_out(name, &what.trim_end().replace('\n', ", "))),
         }
     }
     let mut all = document.clone();
@@ -90,10 +91,14 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
         append(&mut more, &block);
         match mistakes(&more) {
             None => holds = more,
-            Some(what) => left_out.push(format!("{name}: {what}")),
+            Some(what) => left_out.push(is_left_out(name, &what)),
         }
     }
     Composed { document: holds, left_out }
+}
+
+fn is_left_out(name: &str, why: &str) -> String {
+    format!("a node that has joined is left out, {name}: {why}")
 }
 
 /// Adds a block behind the text.
@@ -157,7 +162,7 @@ mod tests {
             let (names, left_out) = one(name, &value);
             assert_eq!(names, ["n1"], "{value}");
             let [said] = &left_out[..] else { panic!("{left_out:?}") };
-            assert!(said.starts_with(&format!("{name}: ")) && said.contains(why), "{said}");
+            assert!(said.contains(&format!("left out, {name}: ")) && said.contains(why), "{said}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! start while no member answers.
 
 mod address;
+mod contents;
 mod error;
 mod follower;
 mod joined;
@@ -17,5 +18,5 @@ mod store;
 pub use address::Address;
 pub use error::Error;
 pub use follower::Followed;
-pub use joined::Registration;
+pub use joined::{Composed, Registration};
 pub use store::{Record, Store, Stored};

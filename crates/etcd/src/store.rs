@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use switchback_config::Document;
 
 use crate::address::Address;
+use crate::contents::Contents;
 use crate::error::Error;
+use crate::joined::Composed;
 use crate::member::Member;
 
 /// Records that are kept.
@@ -69,13 +71,20 @@ impl Store {
         &self.address
     }
 
-    /// The document; None if there is none yet.
+    /// The document alone; None if there is none yet.
     pub fn current(&self) -> Result<Option<Stored>, Error> {
         self.with_member(async |member| {
             let answer = member.answer(member.client.clone().get(self.address.document_key(), None)).await?;
             let Some(found) = answer.kvs().first() else { return Ok(None) };
             let document = document(&self.address, found.value(), found.version())?;
             Ok(Some(Stored { document, revision: found.mod_revision() }))
+        })
+    }
+
+    /// The document with the nodes that have joined, as daemons have it.
+    pub fn followed(&self) -> Result<Composed, Error> {
+        self.with_member(async |member| {
+            Contents::read(member, &self.address).await?.0.document(&self.address)
         })
     }
 
