@@ -30,7 +30,7 @@ NEEDS_build := protoc:protobuf-compiler libprotobuf-dev cc:gcc pkg-config:pkg-co
 NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
 NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 h2load:nghttp2-client openssl:openssl debian-archive-keyring
-NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format etcd:etcd-server etcdctl:etcd-client libclang-dev \
+NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format etcd:etcd-server etcdctl:etcd-client dnsmasq:dnsmasq-base libclang-dev \
 	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
 	ping:iputils-ping tcpdump:tcpdump sslscan:sslscan fonts-dejavu-core \
 	go:golang-go node:nodejs node-undici chromium:chromium \

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use switchback_access_log::escape::printable;
 use switchback_config::{Cluster, Document, FileSource, Source};
+use switchback_dns::Resolved;
 use switchback_etcd::{Address, Composed, Followed, Registration, Store};
 use switchback_gateway as kubernetes;
 use switchback_runtime::state_directory;
@@ -61,9 +62,18 @@ impl Config {
         }
     }
 
-    /// The cluster, with its keys.
+    /// The document with the addresses of its names.
+    pub fn resolved(&self) -> Result<Document, Failure> {
+        let resolved = switchback_dns::resolve(&self.document()?);
+        let (document, failed) =
+            resolved.map_err(|error| Failure::system(format!("cannot resolve names: {error}")))?;
+        failed.iter().for_each(|what| eprintln!("warning: {}", printable(what)));
+        Ok(document)
+    }
+
+    /// The cluster, with its keys and the addresses of its names.
     pub fn cluster(&self) -> Result<Cluster, Failure> {
-        Ok(self.document()?.cluster()?)
+        Ok(self.resolved()?.cluster()?)
     }
 
     /// The source of a daemon of this role, and of the node that joins, if one does.
@@ -72,22 +82,25 @@ impl Config {
         role: &str,
         joins: Option<(String, Registration)>,
     ) -> Result<Arc<dyn Source>, Failure> {
-        match self {
+        let source: Arc<dyn Source> = match self {
             Config::File(_) | Config::Kubernetes(_) if joins.is_some() => {
-                Err(Failure::system("--join needs a configuration in etcd: --config etcd://HOST:2379/PREFIX"))
+                return Err(Failure::system(
+                    "--join needs a configuration in etcd: --config etcd://HOST:2379/PREFIX",
+                ));
             }
-            Config::File(file) => Ok(Arc::new(FileSource(file.clone()))),
+            Config::File(file) => Arc::new(FileSource(file.clone())),
             Config::Etcd(address) => {
                 let followed = Followed::start(address.clone(), role, &state_directory(), joins);
                 let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
-                Ok(Arc::new(followed.map_err(failed)?))
+                Arc::new(followed.map_err(failed)?)
             }
             Config::Kubernetes(address) => {
                 let followed = kubernetes::Followed::start(address.clone(), role, &state_directory());
                 let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
-                Ok(Arc::new(followed.map_err(failed)?))
+                Arc::new(followed.map_err(failed)?)
             }
-        }
+        };
+        Ok(Arc::new(Resolved::new(source, role, &state_directory())))
     }
 
     /// The name of the node that a machine of this name is. In Kubernetes, names of machines have dots.

@@ -79,9 +79,9 @@ pub struct Node {
     /// The cluster.toml, or its place in etcd or Kubernetes: etcd://HOST:2379/PREFIX, kubernetes://NAMESPACE/SECRET
     #[arg(long, value_name = "FILE", default_value = CLUSTER_FILE)]
     config: Config,
-    /// Which [[node]] of the file this machine is
+    /// Which [[node]] of the file this machine is; without, the one with an address of the interface
     #[arg(long)]
-    name: String,
+    name: Option<String>,
     /// Where the switch's packets come in
     #[arg(long, value_name = "IF")]
     interface: String,
@@ -144,8 +144,12 @@ impl Node {
     pub fn run(self) -> Result<(), Failure> {
         let Node { config, name, interface, join, log } = self;
         log.begin();
-        let name = config.node_name(name);
-        let joins = join::registration(join, &interface)?.map(|registration| (name.clone(), registration));
+        let name = name.map(|name| config.node_name(name));
+        let joins = match (join::registration(join, &interface)?, &name) {
+            (None, _) => None,
+            (Some(registration), Some(name)) => Some((name.clone(), registration)),
+            (Some(_), None) => return Err(Failure::system("--join needs a name for the node: --name NAME")),
+        };
         let config = config.source(switchback_node::ROLE, joins)?;
         let admin = admin(&[(switchback_node::ROLE, &interface)])?;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface, admin })?)
@@ -210,9 +214,9 @@ impl Run {
             threads: threads.threads,
             admin: admin.clone(),
         };
-        let agent = switchback_node::Options { config: source, name: name.clone(), interface, admin };
+        let agent = switchback_node::Options { config: source, name: Some(name.clone()), interface, admin };
         match (node.is_some(), is_switch) {
-            (true, true) => run_both(switch, agent),
+            (true, true) => run_both(name.clone(), switch, agent),
             (true, false) => Ok(switchback_node::run(agent)?),
             (false, _) => Ok(switchback_switch::run(switch)?),
         }
@@ -254,11 +258,14 @@ impl switchback_node::SwitchHere for Beside {
 
 /// Runs both roles. The node starts first and ends last: the switch uses it until its own end. So the signals that end the
 /// process are the node's, which hands its connections over while the switch serves, and then ends the switch.
-fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options) -> Result<(), Failure> {
+fn run_both(
+    name: String,
+    switch: switchback_switch::Options,
+    agent: switchback_node::Options,
+) -> Result<(), Failure> {
     let (signals, ender) = Signals::take_all_but_ends()?;
     let (begin, begun) = channel();
     let (switch_runs, ended) = channel::<()>();
-    let name = agent.name.clone();
     let beside = Beside { begin: Cell::new(Some(begin)), ender, ended };
     let node = thread::spawn(move || switchback_node::run_beside_switch(agent, beside));
     let switched = match begun.recv() {

@@ -87,6 +87,6 @@ impl Explain {
 
 /// The configuration, without its key if that cannot be read: possibly only root may.
 pub fn load(config: &Config) -> Result<Cluster, Failure> {
-    let document = config.document()?;
+    let document = config.resolved()?;
     Ok(document.cluster().or_else(|_| document.check_text().map(|checked| checked.cluster))?)
 }

@@ -80,7 +80,7 @@ impl Keygen {
                 .map_err(|error| Failure::system(format!("no random bytes for a key: {error}")))?;
             switchback_config::key_file_text(&key)
         } else {
-            let keys = self.config.cluster()?.keys;
+            let keys = self.config.document()?.cluster()?.keys;
             switchback_config::client_key_file_text(&keys, &self.client)
         };
         match self.file {

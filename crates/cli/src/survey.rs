@@ -349,10 +349,18 @@ fn check_described(cluster: &Cluster, rows: &mut Rows, machine: &Machine) {
         if *config == own {
             rows.ok("configuration", "the same");
         } else {
+            let (names, remedy) = match cluster.names().is_empty() {
+                true => ("", "copy the file to it, and there: switchback reload"),
+                false => (
+                    ", or other addresses of names",
+                    "see whether that stays when TTL and hold are over; if the file differs, copy it to it, and there: \
+                     switchback reload",
+                ),
+            };
             rows.failed(
                 "configuration",
-                format!("its {role} runs with another file ({config}, here {own})"),
-                "copy the file to it, and there: switchback reload",
+                format!("its {role} runs with another file{names} ({config}, here {own})"),
+                remedy,
             );
         }
     }

@@ -3,16 +3,15 @@
 mod common;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::http::{Documents, fetch};
+use common::http::answering;
 use common::packets::{Random, seed};
-use common::steady::{Served, Steady};
+use common::steady::beside;
 use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, load, nft, text, wait_until};
 use jiff::Timestamp;
 use rcgen::{
@@ -132,25 +131,6 @@ fn daemons(cluster: &Cluster) -> Vec<&Process> {
 fn wait_for_all(cluster: &Cluster, expected: &str) -> Result {
     daemons(cluster).into_iter().try_for_each(|daemon| daemon.wait_for_log(expected, PATIENCE).map(drop))?;
     Ok(())
-}
-
-/// The nodes that answer twelve requests on connections of their own.
-fn answering(cluster: &Cluster) -> Result<Vec<String>> {
-    let small = Documents::of(&cluster.lab)?.small;
-    let gets = vec![(cluster.url4("/small"), small); 12];
-    let responses = fetch(cluster.client(), &gets, &["-H", "Connection: close"], PATIENCE)?;
-    let mut nodes: Vec<String> = responses.into_iter().map(|response| response.node).collect();
-    nodes.sort();
-    nodes.dedup();
-    Ok(nodes)
-}
-
-/// Clients with connections that they keep, beside `work`.
-fn beside<T>(cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<(T, Served)> {
-    let steady = Steady { clients: 8, pause: Duration::from_millis(5), close: false };
-    let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-    let body = Documents::of(&cluster.lab)?.small;
-    steady.run_beside(cluster.client(), vip, (body.path, &body.body), work)
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A whole cluster.
 
+use std::collections::BTreeSet;
+
 use crate::{
-    AccessLog, Acme, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service,
-    Switch, raw, resemblance,
+    AccessLog, Acme, Admin, ClusterKey, Dns, Limits, Network, Node, Persistence, Pool, Rank, Reports,
+    Service, Switch, raw, resemblance,
 };
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
@@ -20,7 +22,9 @@ pub struct Cluster {
     pub admin: Option<Admin>,
     /// The CA of the certificates that are not in files; None without one.
     pub acme: Option<Acme>,
-    /// The nodes, at least one, no two with the same [`Node::handoff_address`].
+    /// Who resolves names of nodes.
+    pub dns: Dns,
+    /// The nodes, no two with the same [`Node::handoff_address`].
     pub nodes: Vec<Node>,
     /// The pools, in the file's order.
     pub pools: Vec<Pool>,
@@ -33,7 +37,7 @@ pub struct Cluster {
     pub rank: Rank,
     /// Clients that may run the shim: nodes introduce themselves to these. At most [`MAX_NETWORKS`](crate::MAX_NETWORKS), none twice.
     pub clients: Vec<Network>,
-    /// First four bytes of the SHA-256 of the file, by which machines tell each other which configuration they have.
+    /// First four bytes of the SHA-256 of the file and the addresses of its names, by which machines tell each other which configuration they have.
     pub hash: u32,
     /// Version of the [`Document`](crate::Document).
     pub version: Option<u64>,
@@ -87,14 +91,23 @@ impl Cluster {
         Ok(self)
     }
 
+    /// The names in [`Pool::nodes_from`].
+    pub fn names(&self) -> BTreeSet<&str> {
+        self.pools.iter().filter_map(|pool| Some(pool.nodes_from.as_ref()?.host.as_str())).collect()
+    }
+
     /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`, and
-    /// `, 2 switches` behind it if there are any.
+    /// `, 2 switches` and `, 1 name` behind it if there are any.
     pub fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let switches = match self.switches.len() {
             0 => String::new(),
             1 => ", 1 switch".to_owned(),
             n => format!(", {n} switches"),
+        };
+        let names = match self.names().len() {
+            0 => String::new(),
+            n => format!(", {}", count(n, "name")),
         };
         let routes = self.services.iter().map(|service| service.routes.len()).sum();
         [
@@ -105,6 +118,7 @@ impl Cluster {
         ]
         .join(", ")
             + &switches
+            + &names
     }
 
     /// Indices of the nodes of the [service's pools](Service::pools), some of them more than once.

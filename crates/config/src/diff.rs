@@ -7,7 +7,7 @@ use crate::{
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin, acme,
-    /// nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their
+    /// dns, nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their
     /// order in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
@@ -22,6 +22,7 @@ impl Cluster {
         all_changed("admin", admin(self), admin(new), &mut lines);
         let acme = |cluster: &Cluster| Acme::in_words(cluster.acme.as_ref(), &cluster.nodes);
         all_changed("acme", acme(self), acme(new), &mut lines);
+        all_changed("dns", self.dns.in_words(), new.dns.in_words(), &mut lines);
         named(
             "node",
             &self.nodes,

@@ -5,7 +5,7 @@
 //! has several steps, each in a file of its own: `raw` is the shape of the file as serde sees it, every value
 //! with its place in the text; `structure` compares a text with that shape; `validate` turns names into indices and
 //! collects all mistakes instead of stopping at the first (what a single value may look like is in `syntax`); `files`
-//! looks at the other files that it names; `key` handles the cluster key, which is kept in a file of its own because
+//! looks at the other files that it names; `resolved` makes nodes of the addresses of names; `key` handles the cluster key, which is kept in a file of its own because
 //! `cluster.toml` is shown around and the key must not be.
 //!
 //! A [`Document`] is a text and its place; it comes from a [`Source`]. [`Document::parse`] is all of it of which only lists
@@ -17,6 +17,7 @@ mod admin;
 mod client;
 mod cluster;
 mod diff;
+mod dns;
 mod document;
 mod error;
 mod files;
@@ -38,6 +39,7 @@ mod raw;
 mod redirect;
 mod reference;
 mod reports;
+mod resolved;
 mod rewrite;
 mod route;
 mod service;
@@ -53,11 +55,14 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use resolved::Validated;
+
 pub use access_log::{AccessLog, LogFormat, LogTarget};
 pub use acme::{Acme, Challenge, ExternalAccount};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use cluster::Cluster;
+pub use dns::{Dns, NodesFrom};
 pub use document::{read, resemblance};
 pub use error::{Diagnostic, Error, Severity, read_text};
 pub use files::{Checked, Finding, TlsFile, TlsFiles};
@@ -79,6 +84,7 @@ pub use rate::{Limit, Over, Rate, RequestRate, ServiceLimits};
 pub use redirect::{Redirect, Scheme};
 pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files, reference, schema};
 pub use reports::Reports;
+pub use resolved::Addresses;
 pub use rewrite::{CERTIFICATE_FIELDS, CLIENT_FIELDS, NewField, Rewrite, is_same_variable};
 pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, Split, ValueMatch};
 pub use service::{MAX_LISTEN, Service};
@@ -147,11 +153,9 @@ impl Document {
         look: impl FnOnce(&raw::File, &Cluster) -> files::Found,
         keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
     ) -> Result<Checked, Error> {
-        let Document { text, name, directory, version } = self;
+        let Document { text, name, directory, addresses, version } = self;
         let invalid = |mistakes| error::invalid(text, name, mistakes);
-        let (raw, mistakes) =
-            document::read_all::<raw::File>(text).map_err(|mistake| invalid(vec![mistake]))?;
-        let (mut cluster, mut warnings) = validate::check(&raw, mistakes, directory).map_err(invalid)?;
+        let Validated { file: raw, mut cluster, mut warnings } = self.validated().map_err(invalid)?;
         for service in &mut cluster.services {
             if let TlsMode::Terminate(tls) = &mut service.tls {
                 tls.join(directory);
@@ -166,7 +170,9 @@ impl Document {
         }
         warnings.extend(found.warnings);
         cluster.keys = keys(&directory.join(raw.cluster.key_file.get_ref()))?;
-        let hash: [u8; 32] = Sha256::digest(text).into();
+        let mut hash = Sha256::new_with_prefix(text);
+        addresses.iter().for_each(|found| hash.update(format!("{found:?}")));
+        let hash: [u8; 32] = hash.finalize().into();
         cluster.hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
         cluster.version = *version;
         Ok(Checked { cluster, warnings: error::diagnostics(text, name, warnings, Severity::Warning) })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::health::Health;
 use crate::limits::{size, time};
-use crate::{HashKey, Node, Outliers, Persistence, PolicyKind};
+use crate::{HashKey, Node, NodesFrom, Outliers, Persistence, PolicyKind};
 
 /// Allowed values of [`Pool::slow_start`].
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -30,9 +30,11 @@ pub(crate) const DELEGATE: [(&str, Delegate); 2] = [("all", Delegate::All), ("no
 pub struct Pool {
     /// Name, as for [`Node::name`].
     pub name: String,
-    /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); none twice. All of them may have weight 0 or drain; requests
-    /// are answered 503 then.
+    /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); none twice. If there is none, or
+    /// all of them have weight 0 or drain, requests are answered 503.
     pub nodes: Vec<usize>,
+    /// A name whose addresses are among its nodes, besides those that it lists.
+    pub nodes_from: Option<NodesFrom>,
     /// Policy that chooses a node for a request.
     pub policy: PolicyKind,
     /// The unit of dispatch.
@@ -80,6 +82,7 @@ impl Pool {
         };
         [
             ("nodes", names.join(", ")),
+            ("nodes_from", self.nodes_from.as_ref().map_or("(none)".to_owned(), NodesFrom::to_string)),
             ("policy", self.policy.to_string()),
             ("balance", self.balance.to_string()),
             ("hash", self.hash.to_string()),

@@ -18,7 +18,7 @@ use crate::validate::DOMAINS_MAX;
 use crate::{
     Adoption, Balance, Challenge, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN,
     MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme,
-    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits, outliers, persistence,
+    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, dns, health, limits, outliers, persistence,
     pool, rate, redirect, reports, shape, syntax, tls,
 };
 
@@ -60,6 +60,9 @@ pub(crate) struct File {
     pub access_log: Option<AccessLog>,
     pub admin: Option<Admin>,
     pub acme: Option<Acme>,
+    #[serde(default)]
+    #[schemars(with = "Option<Dns>")]
+    pub dns: Dns,
     #[serde(default)]
     #[schemars(with = "Vec<Node>", length(max = MAX_NODES))]
     pub node: Vec<Node>,
@@ -280,6 +283,20 @@ pub(crate) struct Acme {
     pub external_account_key: Option<Spanned<String>>,
 }
 
+/// Who resolves the names in `nodes_from`.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dns {
+    /// Name servers.
+    #[schemars(transform = shape::allowed("an address, with the port if that is not 53, or a list of them"))]
+    #[schemars(transform = shape::absent("those in `/etc/resolv.conf`"))]
+    pub servers: Option<Spanned<Texts>>,
+    /// How long an address stays a node that answers have no longer. For names of which each answer has only some addresses.
+    #[schemars(transform = shape::time(dns::HOLD))]
+    #[schemars(extend("default" = time(crate::Dns::default().hold)))]
+    pub hold: Option<Spanned<String>>,
+}
+
 /// What serves requests: a machine, or one of several servers on it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -347,6 +364,12 @@ pub(crate) struct Pool {
     #[schemars(transform = shape::allowed("at least one, each once"))]
     #[schemars(transform = shape::absent("the nodes that name it in `pools`, of which there may be none"))]
     pub nodes: Option<Spanned<Vec<Spanned<String>>>>,
+    /// A name whose addresses are nodes of the pool, besides those in `nodes`. See [names](names.md).
+    #[schemars(transform = shape::allowed(
+        "`\"dns:app.example.com\"`, or with the port of the servers, if that is not the VIP's, `\"dns:app.example.com:8080\"`"
+    ))]
+    #[schemars(transform = shape::absent("none"))]
+    pub nodes_from: Option<Spanned<String>>,
     /// How a node is chosen.
     #[schemars(transform = shape::one_of(PolicyKind::ALL.map(PolicyKind::name)))]
     pub policy: Spanned<String>,
@@ -398,7 +421,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Whether it has just one node, and no others can join it without a line in the file.
     pub(crate) fn has_one_node(&self) -> bool {
-        self.nodes.as_ref().is_some_and(|nodes| nodes.get_ref().len() == 1)
+        self.nodes_from.is_none() && self.nodes.as_ref().is_some_and(|nodes| nodes.get_ref().len() == 1)
     }
 }
 

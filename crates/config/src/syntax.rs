@@ -9,7 +9,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::persistence::{self, Mode};
-use crate::{Delegate, HashKey, HostMatch, Network, health, is_same_variable, limits, mirror, pool, rewrite};
+use crate::{
+    Delegate, HashKey, HostMatch, Network, NodesFrom, dns, health, is_same_variable, limits, mirror, pool,
+    rewrite,
+};
 
 /// Characters of a token besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -23,6 +26,8 @@ const MAX_HOST: usize = 253;
 pub(crate) const COOKIE_PREFIXES: [&str; 2] = [HOST_PREFIX, "__Secure-"];
 /// The stricter one of [`COOKIE_PREFIXES`].
 pub(crate) const HOST_PREFIX: &str = "__Host-";
+/// Port of name servers (RFC 1035 section 4.2).
+const DNS_PORT: u16 = 53;
 /// Most known names that a message lists.
 const MAX_LISTED: usize = 8;
 /// Longest name of a gRPC service in a health check.
@@ -195,6 +200,40 @@ pub(crate) fn node_server(text: &str) -> Result<SocketAddr, String> {
     ))
 }
 
+/// A name whose addresses are nodes, and the port of the servers there.
+pub(crate) fn nodes_from(text: &str) -> Result<NodesFrom, String> {
+    let read = || {
+        let rest = text.strip_prefix(dns::SCHEME)?;
+        let (host, port) = match rest.split_once(':') {
+            None => (rest, None),
+            Some((host, port)) => (host, Some(port.parse().ok().filter(|port| *port > 0)?)),
+        };
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        is_no_address(&host).then_some(NodesFrom { host, port })
+    };
+    read().ok_or_else(|| {
+        format!(
+            "bad nodes_from {text:?}, allowed is a host name such as \"dns:app.example.com\", or with the port of the \
+             servers \"dns:app.example.com:8080\""
+        )
+    })
+}
+
+/// The address of a name server; without a port, the usual one.
+pub(crate) fn name_server(text: &str) -> Result<SocketAddr, String> {
+    let port = |address| SocketAddr::new(address, DNS_PORT);
+    let server = text.parse().or_else(|_| text.parse().map(port)).ok();
+    let fits = |server: &SocketAddr| {
+        !server.ip().is_unspecified() && !server.ip().is_multicast() && server.port() > 0 && !has_zone(server)
+    };
+    server.filter(fits).ok_or_else(|| {
+        format!(
+            "bad name server {text:?}, allowed is an address such as \"192.0.2.53\", with a port if that is not \
+             {DNS_PORT}: \"192.0.2.53:5353\""
+        )
+    })
+}
+
 /// A network without bits behind its prefix.
 pub(crate) fn network(text: &str) -> Result<Network, String> {
     let parts = text.split_once('/').and_then(|(address, prefix)| {
@@ -303,6 +342,12 @@ pub(crate) fn host(text: &str) -> Result<HostMatch, String> {
             "bad host {text:?}, allowed is a name or address without port, or \"*.\" and the end of a name"
         )),
     }
+}
+
+/// A name in DNS, in lower case.
+fn is_no_address(text: &str) -> bool {
+    let last = text.rsplit('.').next().unwrap_or_default();
+    is_host_name(text) && !last.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A name or an IPv4 address.
@@ -507,13 +552,12 @@ pub(crate) fn host_without_port(text: &str) -> Result<String, String> {
 /// A host name for which a CA issues a certificate, in lower case.
 pub(crate) fn domain(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
-    let last = lower.rsplit('.').next().unwrap_or_default();
     if lower.starts_with("*.") {
         return Err(format!(
             "domain {text:?} has a wildcard, whose proof takes DNS-01, which is not offered; allowed are whole names"
         ));
     }
-    if is_host_name(&lower) && !lower.contains('_') && !last.starts_with(|c: char| c.is_ascii_digit()) {
+    if is_no_address(&lower) && !lower.contains('_') {
         return Ok(lower);
     }
     Err(format!("bad domain {text:?}, allowed is a host name such as \"shop.example.com\", and no address"))

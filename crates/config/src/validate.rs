@@ -9,6 +9,7 @@ mod acme;
 mod admin;
 mod clients;
 mod conditions;
+mod dns;
 mod health;
 mod limits;
 mod machines;
@@ -48,6 +49,7 @@ pub(crate) fn check(
     mistakes.path("key_file", &file.cluster.key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports, file.node.len());
     let limits = mistakes.limits(&file.limits);
+    let dns = mistakes.dns(&file.dns);
     let access_log = file.access_log.as_ref().and_then(|log| mistakes.access_log(log));
 
     let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
@@ -99,6 +101,7 @@ pub(crate) fn check(
         access_log,
         admin,
         acme,
+        dns,
         nodes,
         pools,
         services,

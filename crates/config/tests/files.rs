@@ -63,6 +63,7 @@ fn what_the_good_file_means() {
         [Pool {
             name: "web".into(),
             nodes: vec![0, 1],
+            nodes_from: None,
             policy: PolicyKind::RoundRobin,
             balance: Balance::Connection,
             hash: HashKey::Client,

@@ -8,6 +8,7 @@ mod fuzzing;
 mod plain;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Balance, CertificateFiles, CertificateSource, Check, ClientCertificates, Cluster, Conditions,
-    Delegate, Error, HandOver, HashKey, InsertedCookie, Model, Outliers, Persistence, PersistenceMode,
-    PolicyKind, Pool, Protocol, Resume, Route, SameSite, Server, Service, TlsMode, WEIGHTS,
+    Action, Balance, CertificateFiles, CertificateSource, Check, Checked, ClientCertificates, Cluster,
+    Conditions, Delegate, Document, Error, HandOver, HashKey, InsertedCookie, Model, Outliers, Persistence,
+    PersistenceMode, PolicyKind, Pool, Protocol, Resume, Route, SameSite, Server, Service, TlsMode, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -57,9 +58,14 @@ hidden = true
 tunnel = true
 server = ["127.0.0.1:8080", "[::1]:8080"]
 
+[dns]
+servers = ["192.0.2.53", "[2001:db8::53]:5353"]
+hold = "1m"
+
 [[pool]]
 name = "api"
 nodes = ["n3", "n1"]
+nodes_from = "dns:api.example.com:8080"
 policy = "hash"
 balance = "connection"
 hash = "header X-User"
@@ -95,6 +101,7 @@ max_age = "1h"
 [[pool]]
 name = "batch"
 nodes = ["n1", "n3"]
+nodes_from = "dns:batch.example.com"
 policy = "random"
 balance = "request"
 queue_limit = "off"
@@ -427,12 +434,26 @@ fn clusters() {
         let one = change(String::from_utf8_lossy(&bytes).into_owned(), &case.changes);
         let other = change(one.clone(), &case.more);
         let clusters =
-            [one, other].map(|text| read(&text).inspect_err(|error| check_mistakes(&text, error)).ok());
+            [&one, &other].map(|text| read(text).inspect_err(|error| check_mistakes(text, error)).ok());
+        check_names(&one, clusters[0].as_ref());
         clusters.iter().flatten().for_each(check_cluster);
         if let [Some(one), Some(other)] = &clusters {
             check_difference(one, other);
         }
     });
+}
+
+/// Whatever names stand for, the file holds or does not, and what holds is as it is for other nodes.
+fn check_names(text: &str, cluster: Option<&Cluster>) {
+    let addresses = ["192.0.2.21", "192.0.2.23", "192.0.2.77", "192.0.2.100", "127.0.0.1", "2001:db8::77"];
+    let addresses: BTreeSet<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    let names = ["api.example.com", "batch.example.com"].map(|name| (name.to_owned(), addresses.clone()));
+    let document = Document::new(text, Path::new("etc/cluster.toml")).with_addresses(names.into());
+    let resolved = document.check_text().ok();
+    assert_eq!(resolved.is_some(), cluster.is_some(), "{text}");
+    if let Some(Checked { cluster, .. }) = resolved {
+        check_cluster(&cluster);
+    }
 }
 
 fn check_mistakes(text: &str, error: &Error) {

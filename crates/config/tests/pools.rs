@@ -33,6 +33,7 @@ fn pools_and_their_defaults() {
         Pool {
             name: "web".into(),
             nodes: vec![0, 1],
+            nodes_from: None,
             policy: PolicyKind::Hash,
             balance: Balance::Connection,
             hash: HashKey::Cookie("Sid".into()),

@@ -27,8 +27,8 @@ const BAD: &[(Changes, &[&str])] = &[
             "11:10: weight is a text, allowed is a whole number without quotes",
             "12:1: unknown key \"drains\", did you mean \"drain\"?",
             UNKNOWN_POLICY,
-            "18:1: unknown key \"mode\", allowed: balance, delegate, empty_status, hash, health, name, nodes, outliers, \
-             persistence, policy, protocol, queue_limit, resume, second_candidate, slow_start",
+            "18:1: unknown key \"mode\", allowed: balance, delegate, empty_status, hash, health, name, nodes, nodes_from, \
+             outliers, persistence, policy, protocol, queue_limit, resume, second_candidate, slow_start",
             "20:1: key \"name\" is missing, a text in quotes is needed",
             "25:1: unknown key \"hosts\", did you mean \"host\"?",
             "32:8: path is a list, allowed is a text in quotes",
@@ -64,7 +64,7 @@ const BAD: &[(Changes, &[&str])] = &[
     (
         &[("[[service.route]]\npath", "[service.route]\npath"), ("[[service.route]]\nhost", "[x]\nhost")],
         &[
-            "22:2: unknown key \"x\", allowed: access_log, acme, admin, client, cluster, limits, networks, node, pool, reports, service, \
+            "22:2: unknown key \"x\", allowed: access_log, acme, admin, client, cluster, dns, limits, networks, node, pool, reports, service, \
              switch",
             "29:1: route is a table, allowed is a list of tables: [[service.route]]",
         ],
@@ -130,8 +130,8 @@ fn bad_files() {
 fn a_file_of_another_kind() {
     let found = lines(read("key_file = \"client.key\"\nservices = [\"192.0.2.100:80\"]\n"));
     let expected = [
-        "1:1: unknown key \"key_file\", allowed: access_log, acme, admin, client, cluster, limits, networks, node, pool, reports, \
-         service, switch",
+        "1:1: unknown key \"key_file\", allowed: access_log, acme, admin, client, cluster, dns, limits, networks, node, pool, \
+         reports, service, switch",
         "1:1: key \"cluster\" is missing, a table is needed",
         "2:1: unknown key \"services\", did you mean \"service\"?",
         "2:13: an item of service is a text, allowed is a table",

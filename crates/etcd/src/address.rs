@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use switchback_config::Document;
+use switchback_config::{Addresses, Document};
 
 /// Port of etcd's clients.
 const PORT: &str = "2379";
@@ -65,7 +65,13 @@ impl Address {
     /// A version of the document.
     pub(crate) fn document(&self, text: String, version: u64) -> Document {
         let name = format!("etcd:{}@{version}", self.document_key()).into();
-        Document { text, name, directory: self.directory.clone(), version: Some(version) }
+        Document {
+            text,
+            name,
+            directory: self.directory.clone(),
+            addresses: Addresses::new(),
+            version: Some(version),
+        }
     }
 
     /// Key of the document.
@@ -234,6 +240,7 @@ mod tests {
             text: "text".to_owned(),
             name: "etcd:/a/b/cluster.toml@7".into(),
             directory: "/srv/switchback".into(),
+            addresses: Addresses::new(),
             version: Some(7),
         };
         assert_eq!(all.document("text".to_owned(), 7), document);

@@ -146,6 +146,10 @@ impl Source for Followed {
         })
     }
 
+    fn followed(&self) -> Option<Result<Document, switchback_config::Error>> {
+        Some(self.newest())
+    }
+
     fn last_good(&self) -> Option<Document> {
         let (text, version) = self.copies.last()?;
         Some(self.shared.address.document(text, version))

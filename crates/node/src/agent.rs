@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use switchback_config::{Cluster, Diagnostic, Source};
+use switchback_config::{Cluster, Diagnostic, Document, Source};
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::events::{self, Reloaded};
 use switchback_runtime::pins::PinDir;
@@ -66,8 +66,8 @@ const BUSY_TICK: Duration = Duration::from_millis(5);
 pub struct Options {
     /// Where `cluster.toml` comes from.
     pub config: Arc<dyn Source>,
-    /// Name in the configuration of a node of this machine.
-    pub name: String,
+    /// Name in the configuration of a node of this machine; None: the first one with an address of the interface.
+    pub name: Option<String>,
     /// Interface for handoff packets and responses.
     pub interface: String,
     /// The server of `[admin]`.
@@ -97,14 +97,14 @@ pub trait SwitchHere {
 /// `switch` is the switch in the same process.
 fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
     let (document, (mut plan, _)) =
-        first_document(&*options.config, |document| Plan::read(document, &options.name))?;
+        first_document(&*options.config, |document| Plan::read(document, &options))?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
     plan.adopting = plan.adopting.on(&facts);
     if plan.plain_tcp && !facts.changes_protocols {
         return Err(Error::new(format!(
             "node {} has plain_tcp = true, but this kernel has no update_socket_protocol",
-            options.name
+            plan.name()
         ))
         .remedy(
             "run Linux 6.6 or later, or leave plain_tcp out: connections to MPTCP listeners are replayed",
@@ -184,7 +184,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
             };
             agent.tell_tls();
             agent.options.config.accept(&document);
-            agent.options.config.follow(&document, signals.reloader());
+            agent.options.config.follow(&document, signals.follower());
             let ended = agent.serve(&mut signals, &mut control, &pins, switch);
             (ended, agent.loopback, agent.programs, agent.guards, agent.drains.has_any())
         }
@@ -245,13 +245,13 @@ impl Agent<'_> {
         let probing = Probing::new(Instant::now(), self.programs.counter(NodeCounter::TakenOver)?);
         let mut exchange =
             Exchange { lists: Lists::default(), orders: Orders::default(), relay: Relay::default(), probing };
-        let Options { name, interface, .. } = &self.options;
+        let (name, interface) = (self.plan.name(), &self.options.interface);
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
             count => format!("{count} VIPs"),
         };
         let others: Vec<&str> =
-            self.plan.nodes.iter().map(|node| node.name.as_str()).filter(|other| other != name).collect();
+            self.plan.nodes.iter().map(|node| node.name.as_str()).filter(|other| *other != name).collect();
         let others = if others.is_empty() { String::new() } else { format!(" with {}", others.join(", ")) };
         log::info!("node {name}{others} ready on {interface}: {vips}");
         match switch {
@@ -311,9 +311,11 @@ impl Agent<'_> {
             if wishes.reopen {
                 self.tls.reopen_log();
             }
-            if wishes.reload {
+            let followed = wishes.follow.then(|| self.options.config.followed()).flatten();
+            let document = if wishes.reload { Some(self.options.config.newest()) } else { followed };
+            if let Some(document) = document {
                 // The result is in the log.
-                let _ = self.reload();
+                let _ = self.apply_document(document);
             }
         }
     }
@@ -431,7 +433,7 @@ impl Agent<'_> {
         let (log_lines, log_lost) = self.tls.log_counts();
         let software = Software::with(self.plan.cluster.hash);
         let mut status = NodeStatus {
-            name: self.options.name.clone(),
+            name: self.plan.name().to_owned(),
             version: software.version().unwrap_or_default(),
             config: software.config_digits().unwrap_or_default(),
             config_version: self.plan.cluster.version,
@@ -504,29 +506,39 @@ impl Agent<'_> {
         self.tls.set_standing(&self.plan, &self.checks, &self.drains);
     }
 
-    /// Reads the configuration again, applies it completely or not at all, and logs that; the result has one line per
-    /// change.
+    /// Reads the configuration again, and applies it.
     fn reload(&mut self) -> Result<Vec<String>> {
-        events::log_reload(self.try_reload())
+        self.apply_document(self.options.config.newest())
     }
 
-    fn try_reload(&mut self) -> Result<Reloaded<Diagnostic>> {
-        let document = self.options.config.newest()?;
-        let (mut new, warnings) = Plan::read(&document, &self.options.name)?;
+    /// Applies a document completely or not at all, and logs that; the result has one line per change.
+    fn apply_document(
+        &mut self,
+        document: std::result::Result<Document, switchback_config::Error>,
+    ) -> Result<Vec<String>> {
+        events::log_reload(document.map_err(Error::from).and_then(|document| self.try_document(document)))
+    }
+
+    fn try_document(&mut self, document: Document) -> Result<Reloaded<Diagnostic>> {
+        let (mut new, warnings) = Plan::read(&document, &self.options)?;
         new.beside_switch = self.plan.beside_switch;
         new.adopting = new.adopting.on(&Facts::gather(&self.options.interface));
         new.judges = Judges::of(&new, &self.plan.judges);
         if new.address != self.plan.address {
             return Err(Error::new(format!(
                 "the address of node {} changed from {} to {}",
-                self.options.name, self.plan.address, new.address
+                new.name(),
+                self.plan.address,
+                new.address
             ))
             .remedy("that needs a restart"));
         }
         if new.plain_tcp != self.plan.plain_tcp {
             return Err(Error::new(format!(
                 "plain_tcp of node {} changed from {} to {}",
-                self.options.name, self.plan.plain_tcp, new.plain_tcp
+                new.name(),
+                self.plan.plain_tcp,
+                new.plain_tcp
             ))
             .remedy("that needs a restart"));
         }

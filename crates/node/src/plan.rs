@@ -10,6 +10,7 @@ use switchback_runtime::{Error, boot_number, events, interface};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence, sb_pool_here};
 
+use crate::Options;
 use crate::adoption::Adopting;
 use crate::clients::Clients;
 use crate::judges::Judges;
@@ -19,7 +20,7 @@ use crate::signer::Signer;
 /// A configuration as one machine sees it.
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
-    /// Index in the cluster of the node after which the machine was named.
+    /// Index in the cluster of the node that the agent was told to be, or has found itself to be.
     pub(crate) index: usize,
     /// All nodes of this machine, in the cluster's order.
     pub(crate) nodes: Vec<OwnNode>,
@@ -81,21 +82,19 @@ pub(crate) struct PoolListener {
 
 impl Plan {
     /// Reads a document and finds the node in it. Logs the warnings about the document, which are also returned.
-    pub(crate) fn read(document: &Document, name: &str) -> Result<(Plan, Vec<Diagnostic>), Error> {
+    pub(crate) fn read(document: &Document, options: &Options) -> Result<(Plan, Vec<Diagnostic>), Error> {
         let own = interface::all_addresses()?;
         let Checked { cluster, warnings } = switchback_tls::check(document, &own)?;
-        let plan = Plan { own, ..Plan::new(cluster, name)? };
+        let index = match &options.name {
+            Some(name) => named(&cluster, name)?,
+            None => with_address(&cluster, &options.interface)?,
+        };
+        let plan = Plan { own, ..Plan::new(cluster, index)? };
         events::log_warnings(&warnings);
         Ok((plan, warnings))
     }
 
-    fn new(cluster: Cluster, name: &str) -> Result<Plan, Error> {
-        let Some(index) = cluster.nodes.iter().position(|node| node.name == name) else {
-            let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
-            return Err(Error::new(format!("the configuration has no node {name}"))
-                .remedy(format!("it has {}", names.join(", ")))
-                .with_exit_status(1));
-        };
+    fn new(cluster: Cluster, index: usize) -> Result<Plan, Error> {
         let Node { address, hidden, adoption, plain_tcp, .. } = cluster.nodes[index];
         let nodes = own_nodes(&cluster, address);
         let vips = vips_of(cluster.services.iter());
@@ -104,7 +103,7 @@ impl Plan {
             (handoff_keys.next().unwrap_or_default(), handoff_keys.next().unwrap_or_default());
         let listeners = nodes.iter().flat_map(|node| listeners(&cluster, node.index)).collect();
         let sessions = nodes.iter().flat_map(|node| sessions::entries(&cluster, node.index)).collect();
-        let served = cluster.switches.iter().find(|switch| switch.name == name);
+        let served = cluster.switches.iter().find(|switch| switch.name == cluster.nodes[index].name);
         let served = served.into_iter().flat_map(|switch| &switch.services);
         let switched = vips_of(served.map(|&service| &cluster.services[service]));
         let beside_switch = false;
@@ -132,7 +131,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Signer of handoff packets of the node after which the machine was named.
+    /// Name of the agent's node.
+    pub(crate) fn name(&self) -> &str {
+        &self.cluster.nodes[self.index].name
+    }
+
+    /// Signer of handoff packets of the agent's node.
     pub(crate) fn signer(&self) -> Signer {
         let node = self.cluster.nodes[self.index].handoff_address();
         Signer { key: self.sign, node, clock: self.clock }
@@ -217,6 +221,26 @@ impl Plan {
     }
 }
 
+fn named(cluster: &Cluster, name: &str) -> Result<usize, Error> {
+    cluster.nodes.iter().position(|node| node.name == name).ok_or_else(|| {
+        let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+        Error::new(format!("the configuration has no node {name}"))
+            .remedy(format!("it has {}", names.join(", ")))
+            .with_exit_status(1)
+    })
+}
+
+/// The first node with an address of the interface.
+fn with_address(cluster: &Cluster, interface: &str) -> Result<usize, Error> {
+    let own = interface::addresses(interface)?;
+    cluster.nodes.iter().position(|node| own.contains(&node.address)).ok_or_else(|| {
+        let own: Vec<String> = own.iter().map(IpAddr::to_string).collect();
+        let what = format!("no node has an address of {interface}, which are {}", own.join(", "));
+        // Names may have other addresses soon.
+        Error::new(what).remedy("add a [[node]], or its address to a name in nodes_from")
+    })
+}
+
 /// The nodes with this address.
 fn own_nodes(cluster: &Cluster, address: IpAddr) -> Vec<OwnNode> {
     let own = cluster.nodes.iter().enumerate().filter(|(_, node)| node.address == address);
@@ -289,7 +313,8 @@ mod tests {
     fn plan(text: &str, node: &str) -> Plan {
         let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
         let cluster = switchback_config::parse(text, Path::new("cluster.toml"), keys).unwrap();
-        Plan::new(cluster, node).unwrap()
+        let index = named(&cluster, node).unwrap();
+        Plan::new(cluster, index).unwrap()
     }
 
     #[test]

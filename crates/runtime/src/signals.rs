@@ -24,7 +24,7 @@ pub struct Signals {
 /// What this process tells one of its daemons.
 struct Told {
     to_end: AtomicBool,
-    to_reload: AtomicBool,
+    has_changed: AtomicBool,
     wake: UnixStream,
 }
 
@@ -57,14 +57,14 @@ impl Signals {
         let wake = write.try_clone().doing(doing)?;
         let numbers = signals.iter().map(|signal| *signal as i32);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers).doing(doing)?;
-        let told = Arc::new(Told { to_end: AtomicBool::default(), to_reload: AtomicBool::default(), wake });
+        let told = Arc::new(Told { to_end: AtomicBool::default(), has_changed: AtomicBool::default(), wake });
         Ok((Signals { delivery, told: Arc::clone(&told) }, Ender(told)))
     }
 
-    /// A function that has the effect of SIGHUP on this daemon alone.
-    pub fn reloader(&self) -> Box<dyn Fn() + Send + Sync> {
+    /// A function that tells this daemon alone that its source has another document.
+    pub fn follower(&self) -> Box<dyn Fn() + Send + Sync> {
         let told = Arc::clone(&self.told);
-        Box::new(move || told.tell(&told.to_reload))
+        Box::new(move || told.tell(&told.has_changed))
     }
 
     /// The signals that have arrived since the last call.
@@ -79,7 +79,7 @@ impl Signals {
         }
         // After the pipe was emptied: what is told later wakes again.
         wishes.end |= self.told.to_end.swap(false, Ordering::Relaxed);
-        wishes.reload |= self.told.to_reload.swap(false, Ordering::Relaxed);
+        wishes.follow = self.told.has_changed.swap(false, Ordering::Relaxed);
         wishes
     }
 }
@@ -94,8 +94,10 @@ impl Ender {
 /// Actions that signals ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// SIGHUP, or the function of [`Signals::reloader`]: read the configuration again.
+    /// SIGHUP: read the configuration again.
     pub reload: bool,
+    /// The function of [`Signals::follower`]: take the document that the source has without being asked.
+    pub follow: bool,
     /// SIGUSR1: open log files again, because they have been renamed.
     pub reopen: bool,
     /// SIGTERM, SIGINT, or [`Ender::end`]: end.
@@ -126,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn one_daemon_is_told_to_reload() {
+    fn one_daemon_is_told_of_another_document() {
         let mut all = [Signals::take().unwrap(), Signals::take().unwrap()];
-        all[0].reloader()();
+        all[0].follower()();
         let mut waiting = [PollFd::new(all[0].as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut waiting, PollTimeout::from(5000u16)), Ok(1));
         let arrived = all.each_mut().map(|signals| signals.arrived());
-        assert_eq!(arrived, [Wishes { reload: true, ..Wishes::default() }, Wishes::default()]);
+        assert_eq!(arrived, [Wishes { follow: true, ..Wishes::default() }, Wishes::default()]);
     }
 
     #[test]

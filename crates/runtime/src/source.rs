@@ -51,6 +51,10 @@ mod tests {
             })
         }
 
+        fn followed(&self) -> Option<std::result::Result<Document, switchback_config::Error>> {
+            None
+        }
+
         fn last_good(&self) -> Option<Document> {
             self.last_good.map(document)
         }

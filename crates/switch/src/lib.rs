@@ -169,7 +169,7 @@ fn start_and_serve(
         }
         tell_ready();
         options.config.accept(document);
-        options.config.follow(document, signals.reloader());
+        options.config.follow(document, signals.follower());
         serve(options, here.map(|(_, ring)| ring), &driver, signals, control)
     })
 }
@@ -205,16 +205,19 @@ fn serve<'a>(
             if wishes.reopen {
                 driver.borrow().reopen_log();
             }
-            if wishes.reload {
+            let followed = wishes.follow.then(|| options.config.followed()).flatten();
+            let document = if wishes.reload { Some(options.config.newest()) } else { followed };
+            if let Some(document) = document {
                 // The result is in the log.
-                let _ = reload_from(options, here.is_some(), &mut driver.borrow_mut());
+                let _ = reload(options, document, here.is_some(), &mut driver.borrow_mut());
             }
         }
         if arrived.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
                 Request::Status => Answer::status(ROLE, driver.borrow().status()),
                 Request::Reload {} => {
-                    Response::from(reload_from(options, here.is_some(), &mut driver.borrow_mut())).into()
+                    let newest = options.config.newest();
+                    Response::from(reload(options, newest, here.is_some(), &mut driver.borrow_mut())).into()
                 }
                 Request::Drain { node, on } => {
                     Response::from(drain(&mut driver.borrow_mut(), &node, on)).into()
@@ -232,8 +235,14 @@ fn settle<'a>(driver: &RefCell<Driver<'a>>, events: &Loop<'_, Driver<'a>>) -> Re
     Ok(())
 }
 
-fn reload_from(options: &Options, beside_node: bool, driver: &mut Driver<'_>) -> Result<Vec<String>> {
-    let reloaded = options.config.newest().map_err(Error::from).and_then(|document| {
+/// Applies a document completely or not at all, and logs that; the result has one line per change.
+fn reload(
+    options: &Options,
+    document: std::result::Result<Document, switchback_config::Error>,
+    beside_node: bool,
+    driver: &mut Driver<'_>,
+) -> Result<Vec<String>> {
+    let reloaded = document.map_err(Error::from).and_then(|document| {
         let (cluster, warnings) = read(options, &document, beside_node)?;
         let admin = options.admin.prepare(&cluster)?;
         let changes = driver.reload(cluster)?;

@@ -197,6 +197,17 @@ pub fn alternating(
     (0..count).map(choose).collect()
 }
 
+/// The nodes that answer twelve requests on connections of their own.
+pub fn answering(cluster: &Cluster) -> Result<Vec<String>> {
+    let small = Documents::of(&cluster.lab)?.small;
+    let gets = vec![(cluster.url4("/small"), small); 12];
+    let responses = fetch(cluster.client(), &gets, &["-H", "Connection: close"], PATIENCE)?;
+    let mut nodes: Vec<String> = responses.into_iter().map(|response| response.node).collect();
+    nodes.sort();
+    nodes.dedup();
+    Ok(nodes)
+}
+
 /// One document, with curl's own time limit.
 pub fn get(host: &Host, url: &str, document: &Document) -> Result<Response> {
     let responses = fetch(host, &[(url.to_owned(), document.clone())], &[], PATIENCE)?;

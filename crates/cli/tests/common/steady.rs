@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use switchback_lab::Host;
 
+use super::cluster::Cluster;
+use super::http::Documents;
 use super::{Error, Result};
 
 /// A response that takes longer is lost.
@@ -63,6 +65,14 @@ impl Served {
     pub fn assert_all_begun(&self) {
         assert!(self.failed.is_empty(), "{} failed, the first: {}", self.failed.len(), self.failed[0]);
     }
+}
+
+/// Eight clients with connections that they keep, beside `work`.
+pub fn beside<T>(cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<(T, Served)> {
+    let steady = Steady { clients: 8, pause: Duration::from_millis(5), close: false };
+    let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
+    let body = Documents::of(&cluster.lab)?.small;
+    steady.run_beside(cluster.client(), vip, (body.path, &body.body), work)
 }
 
 impl Steady {

@@ -11,10 +11,15 @@ const PACKAGE: &str = "crates/cli/tests/package.rs";
 const FROM_THE_SWITCH: &str = "crates/cli/tests/from_the_switch.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 42] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 43] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --no-fail-fast")),
+    (
+        "docs/names.md",
+        "switchback node --interface eth0",
+        ("crates/cli/tests/names.rs", "\"node\", \"--interface\", \"eth0\", \"--config\""),
+    ),
     (
         "CONTRIBUTING.md",
         "cargo run -p switchback-wire-generate",

@@ -18,6 +18,10 @@ use crate::{pool, shape};
 pub(crate) struct Spanned<T>(toml::Spanned<T>);
 
 impl<T> Spanned<T> {
+    pub(crate) fn new(value: T, span: Range<usize>) -> Spanned<T> {
+        Spanned(toml::Spanned::new(span, value))
+    }
+
     pub(crate) fn get_ref(&self) -> &T {
         self.0.get_ref()
     }

@@ -38,6 +38,8 @@ impl Mistakes {
         let listed = self.listed_nodes(pool, node_names);
         let all_resolve = pool.nodes.as_ref().is_some_and(|all| listed.len() == all.get_ref().len());
         let nodes = self.with_joined(listed, pool, nodes);
+        let nodes_from = pool.nodes_from.as_ref();
+        let nodes_from = nodes_from.and_then(|name| self.take(name, syntax::nodes_from(name.get_ref())));
         let policy = self.one_of("policy", &pool.policy, PolicyKind::ALL, PolicyKind::name);
         let balance = pool.balance.as_ref();
         let balance =
@@ -49,8 +51,8 @@ impl Mistakes {
         let limit = pool.queue_limit.as_ref();
         let queue_limit = limit.and_then(|limit| self.take(limit, syntax::queue_limit(limit.get_ref())));
         let delegate = pool.delegate.as_ref().and_then(|place| {
-            // A node that is not there may be the switch that is missed.
-            if all_resolve {
+            // A node that is not there, or not yet, may be the switch that is missed.
+            if all_resolve && pool.nodes_from.is_none() {
                 self.is_a_switch(place, pool, switch_names);
             }
             self.delegate(place, pool)
@@ -76,6 +78,7 @@ impl Mistakes {
         Some(Pool {
             name: pool.name.get_ref().clone(),
             nodes,
+            nodes_from,
             policy,
             balance: balance.unwrap_or(default_balance(&hash)),
             hash,

@@ -23,6 +23,10 @@ impl Mistakes {
             }
             let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);
             if nodes.all(|node| node.weight == 0 || node.drain) {
+                if pool.nodes.is_empty() && pool.nodes_from.is_some() {
+                    // Addresses of its name, if they are known, have been told of.
+                    continue;
+                }
                 let what = match pool.nodes.is_empty() {
                     true => format!(
                         "pool {:?} has no node, so its requests are answered {}",

@@ -69,7 +69,7 @@ impl Agent<'_> {
             return Ok(Some(End::InOrder));
         }
         let count = connections.servers + connections.tls;
-        let name = &self.options.name;
+        let name = self.plan.name().to_owned();
         let hands_over = self.plan.has_others() && !listening(&self.programs)?.is_empty();
         let patience = if hands_over { HAND_OVER } else { SECOND_THOUGHT };
         if hands_over {

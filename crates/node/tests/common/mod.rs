@@ -46,7 +46,7 @@ pub fn agent_process() {
     let (config, name) = arguments.split_once('|').expect("config and name");
     let options = Options {
         config: Arc::new(FileSource(config.into())),
-        name: name.to_owned(),
+        name: Some(name.to_owned()),
         interface: "eth0".to_owned(),
         admin: Arc::new(()),
     };

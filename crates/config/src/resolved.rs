@@ -1,0 +1,203 @@
+//! Nodes that come from names: each address of a name in `nodes_from` is a node of the pool.
+//!
+//! Who follows a document resolves its names and keeps the addresses beside the text ([`Document::addresses`]), so that all
+//! of this is decided by the two alone. The nodes are made as if they stood in the file, where the name does. What a name
+//! server says is not the operator's word: an address with which the file does not hold is left out, and never makes
+//! the file invalid.
+//!
+//! [`Document::addresses`]: crate::Document::addresses
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use crate::error::Mistake;
+use crate::mistakes::Mistakes;
+use crate::raw::{Spanned, Texts};
+use crate::{Cluster, Document, NodesFrom, document, raw, syntax, validate};
+
+/// The addresses of names. A name that has not been resolved is not in it.
+pub type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// Most addresses of a name that become nodes.
+const MAX_ADDRESSES: usize = 256;
+
+/// An address that is to be a node of a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// Index of the pool.
+    pool: usize,
+    address: IpAddr,
+    /// Port of its servers; None: the VIP's.
+    port: Option<u16>,
+    /// Place of the name.
+    at: Range<usize>,
+}
+
+impl Member {
+    /// Name of a node that the file does not have. No two members with different addresses or ports have the same.
+    fn name(&self) -> String {
+        let address = self.address.to_string().replace(['.', ':'], "-");
+        match self.port {
+            None => format!("dns-{address}"),
+            Some(port) => format!("dns-{address}-p{port}"),
+        }
+    }
+
+    /// Where servers listen that listen on this port: at the address, and for VIPs of the other IP version at loopback.
+    fn servers(&self, port: u16) -> [String; 2] {
+        let other: IpAddr = match self.address {
+            IpAddr::V4(_) => Ipv6Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv4Addr::LOCALHOST.into(),
+        };
+        [self.address, other].map(|address| SocketAddr::new(address, port).to_string())
+    }
+
+    fn spanned<T>(&self, value: T) -> Spanned<T> {
+        Spanned::new(value, self.at.clone())
+    }
+
+    /// The `[[node]]` that stands for it.
+    fn node(&self, pool: Spanned<String>) -> raw::Node {
+        let server =
+            self.port.map(|port| Texts::List(self.servers(port).map(|text| self.spanned(text)).into()));
+        raw::Node {
+            name: self.spanned(self.name()),
+            address: self.spanned(self.address.to_string()),
+            pools: vec![pool],
+            weight: None,
+            zone: None,
+            drain: false,
+            hidden: false,
+            tunnel: None,
+            server: server.map(|server| self.spanned(server)),
+            adoption: None,
+            plain_tcp: false,
+        }
+    }
+
+    /// Says that it is left out, and why.
+    pub(crate) fn left_out(&self, why: &str) -> Mistake {
+        Mistake { at: self.at.start, what: format!("{} is left out: {why}", self.address) }
+    }
+}
+
+/// A file that holds, with the nodes of its names.
+pub(crate) struct Validated {
+    pub(crate) file: raw::File,
+    pub(crate) cluster: Cluster,
+    pub(crate) warnings: Vec<Mistake>,
+}
+
+impl Document {
+    /// Checks the text, and then the addresses of its names.
+    pub(crate) fn validated(&self) -> Result<Validated, Vec<Mistake>> {
+        let (file, mistakes) = self.raw()?;
+        let (members, mut left_out) = file.members(&self.addresses);
+        let mut validated = validate(file, mistakes, self)?;
+        if !members.is_empty() {
+            let mut fitting = Vec::new();
+            self.take_fitting(&mut fitting, &members, &mut left_out);
+            validated = self.with(&fitting)?;
+        }
+        validated.warnings.extend(left_out);
+        Ok(validated)
+    }
+
+    /// Adds to `fitting` those of the others with which the file holds.
+    fn take_fitting(&self, fitting: &mut Vec<Member>, others: &[Member], left_out: &mut Vec<Mistake>) {
+        let all = [fitting.as_slice(), others].concat();
+        match (self.with(&all), others) {
+            (Ok(_), _) => *fitting = all,
+            (Err(mistakes), [one]) => {
+                left_out.extend(mistakes.first().map(|mistake| one.left_out(&mistake.what)));
+            }
+            (Err(_), _) => {
+                let (some, rest) = others.split_at(others.len() / 2);
+                self.take_fitting(fitting, some, left_out);
+                self.take_fitting(fitting, rest, left_out);
+            }
+        }
+    }
+
+    /// Checks the text with these nodes.
+    fn with(&self, members: &[Member]) -> Result<Validated, Vec<Mistake>> {
+        let (mut file, mistakes) = self.raw()?;
+        file.add(members);
+        validate(file, mistakes, self)
+    }
+
+    fn raw(&self) -> Result<(raw::File, Mistakes), Vec<Mistake>> {
+        document::read_all(&self.text).map_err(|mistake| vec![mistake])
+    }
+}
+
+fn validate(file: raw::File, mistakes: Mistakes, document: &Document) -> Result<Validated, Vec<Mistake>> {
+    let (cluster, warnings) = validate::check(&file, mistakes, &document.directory)?;
+    Ok(Validated { file, cluster, warnings })
+}
+
+impl raw::File {
+    /// The addresses of the pools' names that can be nodes, and what there is to say of the others.
+    pub(crate) fn members(&self, addresses: &Addresses) -> (Vec<Member>, Vec<Mistake>) {
+        let (mut members, mut warnings) = (Vec::new(), Vec::new());
+        let vips = self.service.iter().flat_map(|service| service.listen.get_ref());
+        let vips: Vec<IpAddr> =
+            vips.filter_map(|vip| Some(vip.get_ref().parse::<SocketAddr>().ok()?.ip())).collect();
+        for (pool, file) in self.pool.iter().enumerate() {
+            let Some(text) = &file.nodes_from else { continue };
+            let Ok(NodesFrom { host, port }) = syntax::nodes_from(text.get_ref()) else { continue };
+            let Some(found) = addresses.get(&host) else { continue };
+            let mut warn = |what| warnings.push(Mistake { at: text.span().start, what });
+            if found.is_empty() {
+                warn(format!("no address of {host} is known"));
+            }
+            if let Some(more) = found.len().checked_sub(MAX_ADDRESSES + 1) {
+                let more = more + 1;
+                warn(format!("{more} addresses of {host} are left out, allowed are at most {MAX_ADDRESSES}"));
+            }
+            for address in found.iter().take(MAX_ADDRESSES).copied() {
+                let member = Member { pool, address, port, at: text.span() };
+                match syntax::node_address(&address.to_string()) {
+                    Err(what) => warnings.push(member.left_out(&what)),
+                    Ok(_) if vips.contains(&address) => warnings.push(member.left_out("it is a VIP")),
+                    Ok(_) => members.push(member),
+                }
+            }
+        }
+        (members, warnings)
+    }
+
+    /// Puts addresses into their pools: the nodes of the file with such an address, or else one of its own.
+    pub(crate) fn add(&mut self, members: &[Member]) {
+        let of_file: Vec<Option<IpAddr>> =
+            self.node.iter().map(|node| node.address.get_ref().parse().ok()).collect();
+        for member in members {
+            let has = |index: usize, node: &raw::Node| match of_file.get(index) {
+                Some(address) => *address == Some(member.address),
+                None => *node.name.get_ref() == member.name(),
+            };
+            let pool = &self.pool[member.pool];
+            let name = || member.spanned(pool.name.get_ref().clone());
+            let mut is_new = true;
+            for (_, node) in self.node.iter_mut().enumerate().filter(|(index, node)| has(*index, node)) {
+                is_new = false;
+                if !pool.names(node) {
+                    node.pools.push(name());
+                }
+            }
+            if is_new {
+                self.node.push(member.node(name()));
+            }
+        }
+    }
+}
+
+impl raw::Pool {
+    /// Whether a node is in the pool by its own word or the pool's.
+    fn names(&self, node: &raw::Node) -> bool {
+        let is = |one: &Spanned<String>, other: &Spanned<String>| one.get_ref() == other.get_ref();
+        let listed = self.nodes.iter().flat_map(Spanned::get_ref).any(|listed| is(listed, &node.name));
+        listed || node.pools.iter().any(|pool| is(pool, &self.name))
+    }
+}
