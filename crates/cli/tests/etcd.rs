@@ -345,7 +345,7 @@ fn connections_have_certificates_and_passwords() -> Result {
     let apply =
         |address: &str| cluster.run(cluster.lab.client(0), &["apply", text(&file), "--etcd", address]);
     for (wrong, said) in [
-        (address("shop", ""), "connection closed"),
+        (address("shop", ""), "closed"),
         (address("other", &certified), "authentication failed"),
         (address("shop", &certified).replace("/shop?", "/other?"), "permission denied"),
         (address("shop", &certified).replace("etcds://shop@", "etcd://shop@"), "begins with etcds://"),
