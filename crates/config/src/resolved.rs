@@ -14,7 +14,7 @@ use std::ops::Range;
 use crate::error::Mistake;
 use crate::mistakes::Mistakes;
 use crate::raw::{Spanned, Texts};
-use crate::{Cluster, Document, NodesFrom, document, raw, syntax, validate};
+use crate::{Cluster, Document, MAX_NODES, NodesFrom, document, raw, syntax, validate};
 
 /// The addresses of names. A name that has not been resolved is not in it.
 pub type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
@@ -144,6 +144,9 @@ impl raw::File {
         let vips = self.service.iter().flat_map(|service| service.listen.get_ref());
         let vips: Vec<IpAddr> =
             vips.filter_map(|vip| Some(vip.get_ref().parse::<SocketAddr>().ok()?.ip())).collect();
+        let of_file: BTreeSet<IpAddr> = self.addresses().into_iter().flatten().collect();
+        let room = MAX_NODES.saturating_sub(self.node.len());
+        let mut new = BTreeSet::new();
         for (pool, file) in self.pool.iter().enumerate() {
             let Some(text) = &file.nodes_from else { continue };
             let Ok(NodesFrom { host, port }) = syntax::nodes_from(text.get_ref()) else { continue };
@@ -152,8 +155,8 @@ impl raw::File {
             if found.is_empty() {
                 warn(format!("no address of {host} is known"));
             }
-            if let Some(more) = found.len().checked_sub(MAX_ADDRESSES + 1) {
-                let more = more + 1;
+            let more = found.len().saturating_sub(MAX_ADDRESSES);
+            if more > 0 {
                 warn(format!("{more} addresses of {host} are left out, allowed are at most {MAX_ADDRESSES}"));
             }
             for address in found.iter().take(MAX_ADDRESSES).copied() {
@@ -161,17 +164,28 @@ impl raw::File {
                 match syntax::node_address(&address.to_string()) {
                     Err(what) => warnings.push(member.left_out(&what)),
                     Ok(_) if vips.contains(&address) => warnings.push(member.left_out("it is a VIP")),
-                    Ok(_) => members.push(member),
+                    Ok(_) if of_file.contains(&address) => members.push(member),
+                    Ok(_) if new.len() >= room && !new.contains(&member.name()) => {
+                        warnings.push(member.left_out(&format!("there are {MAX_NODES} nodes already")));
+                    }
+                    Ok(_) => {
+                        new.insert(member.name());
+                        members.push(member);
+                    }
                 }
             }
         }
         (members, warnings)
     }
 
+    /// The address of each node; None for one that is none.
+    fn addresses(&self) -> Vec<Option<IpAddr>> {
+        self.node.iter().map(|node| node.address.get_ref().parse().ok()).collect()
+    }
+
     /// Puts addresses into their pools: the nodes of the file with such an address, or else one of its own.
     pub(crate) fn add(&mut self, members: &[Member]) {
-        let of_file: Vec<Option<IpAddr>> =
-            self.node.iter().map(|node| node.address.get_ref().parse().ok()).collect();
+        let of_file = self.addresses();
         for member in members {
             let has = |index: usize, node: &raw::Node| match of_file.get(index) {
                 Some(address) => *address == Some(member.address),

@@ -182,6 +182,7 @@ fn a_name_has_a_bounded_number_of_nodes() {
     let Checked { cluster, warnings } = document.check_text().unwrap();
     assert_eq!((cluster.nodes.len(), cluster.pools[0].nodes.len()), (1024, 23));
     assert_eq!(warnings.len(), 1 + 256 - 23);
+    assert!(warnings[1].message.ends_with(" is left out: there are 1024 nodes already"), "{}", warnings[1]);
 }
 
 #[test]

@@ -97,6 +97,14 @@ impl Resolved {
         Resolved { inner, shared: Arc::new(shared) }
     }
 
+    /// What a daemon gets for what the source has.
+    fn attempt(&self, newest: Result<Document, Error>) -> Result<Document, Error> {
+        if let Err(error) = &newest {
+            self.shared.state().tried = Some(Err(error.to_string()));
+        }
+        self.take(&newest?)
+    }
+
     /// The document with what is known of its names, after some time for those of which nothing is. A name that is new to a
     /// daemon at work needs an address: what serves is not replaced by nothing.
     fn take(&self, document: &Document) -> Result<Document, Error> {
@@ -132,19 +140,18 @@ impl Source for Resolved {
     fn newest(&self) -> Result<Document, Error> {
         let newest = self.inner.newest();
         self.shared.state().refused = None;
-        self.take(&newest?)
+        self.attempt(newest)
     }
 
     fn followed(&self) -> Option<Result<Document, Error>> {
         if let Some(newest) = self.inner.followed() {
             let key = newest.as_ref().map(Document::clone).map_err(Error::to_string);
-            let mut state = self.shared.state();
+            let state = self.shared.state();
             let is_in_force =
                 state.accepted.as_ref().map(|accepted| &accepted.document) == newest.as_ref().ok();
             if !is_in_force && state.refused.as_ref() != Some(&key) {
-                state.tried = Some(key.map(|document| Named::of(&document)));
                 drop(state);
-                return Some(newest.and_then(|document| self.take(&document)));
+                return Some(self.attempt(newest));
             }
         }
         let state = self.shared.state();

@@ -187,6 +187,16 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
+/// The copy on disk is written after the daemon has been told.
+fn wait_for_kept(directory: &Path, wanted: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    let kept = || fs::read_to_string(directory.join("addresses-switch")).unwrap();
+    while kept() != wanted {
+        assert!(Instant::now() < deadline, "{}", kept());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn what_name_servers_say() {
     let server = NameServer::start();
@@ -253,11 +263,7 @@ fn addresses_follow_the_name_and_the_text_its_author() {
     };
     assert_eq!(addresses(&newest, "other"), ["192.0.2.3"]);
 
-    let kept = || fs::read_to_string(directory.join("addresses-switch")).unwrap();
-    while kept() != "app 192.0.2.2\nother 192.0.2.3\n" {
-        assert!(Instant::now() < deadline, "{}", kept());
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for_kept(&directory, "app 192.0.2.2\nother 192.0.2.3\n");
 
     // What fails takes nothing away, also from those who start now.
     server.set("app", RecordType::A, Reply::Code(ResponseCode::ServFail));
@@ -307,5 +313,6 @@ fn a_document_waits_for_its_name() {
         server.set_addresses("app", &[wanted]);
         daemon.wait_for("app", &[wanted]);
     }
+    wait_for_kept(&directory, "app 192.0.2.5\nlater 192.0.2.3\n");
     fs::remove_dir_all(&directory).unwrap();
 }
