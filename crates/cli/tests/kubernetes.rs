@@ -65,7 +65,7 @@ apiVersion: v1
 kind: Pod
 metadata: { name: secure, namespace: shop, labels: { app: secure } }
 spec:
-  nodeSelector: { kubernetes.io/hostname: node1 }
+  nodeSelector: { kubernetes.io/hostname: node0 }
   containers:
     - name: echo
       image: registry.k8s.io/gateway-api/echo-basic:v1.5.1
@@ -309,7 +309,7 @@ fn a_pod_waits_for_its_secret(lab: &Lab, kubernetes: &Kubernetes) -> Result {
         conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
     };
     let pod = kubernetes.wait_for(&pods(kubernetes), "secure", "ready pod", ready)?.ok_or("it has gone")?;
-    assert_eq!(pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("node1"));
+    assert_eq!(pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("node0"));
     let url = format!("https://{}:8443/", addresses(&pod)[0]);
     let answers = || Ok(lab.node(0).run(["curl", "-sk", "--max-time", "5", &url])?.stdout);
     wait_until("the server with TLS", PATIENCE, answers, |said| said.contains("TLSv1.3"))?;

@@ -1,13 +1,16 @@
 //! Guests of a host: network namespaces behind a bridge of it, as those of containers. They come and go while the lab is
 //! up, and reach the other hosts through theirs.
 
+use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::host::Host;
 use crate::netns::{self, NetNs};
-use crate::process::Process;
+use crate::process::{Process, within};
 use crate::setup;
 use crate::teardown;
 
@@ -15,6 +18,12 @@ use crate::teardown;
 const BRIDGE: &str = "guests";
 /// Settings of a host that forwards its guests' packets.
 const FORWARDING: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
+
+/// The state of a bridge's port that forwards (`BR_STATE_FORWARDING`).
+const FORWARDING_STATE: &str = "3";
+const PORT_TIMEOUT: Duration = within(Duration::from_secs(10));
+/// Interval at which the state is read, since a bridge announces it to nobody here.
+const PORT_POLL: Duration = Duration::from_millis(1);
 
 /// The network between a host and its guests.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +50,11 @@ impl Host {
         let GuestNetwork { ipv4: (ipv4, length4), ipv6: (ipv6, length6) } = network;
         self.namespace().sysctl(FORWARDING)?;
         self.namespace().ip(&format!(
-            "link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+            "link add {BRIDGE} address {} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
              addr add {ipv4}/{length4} dev {BRIDGE}\n\
              addr add {ipv6}/{length6} dev {BRIDGE} nodad\n\
-             link set dev {BRIDGE} up\n"
+             link set dev {BRIDGE} up\n",
+            hardware_address(ipv4)
         ))
     }
 
@@ -92,8 +102,9 @@ impl Guest {
         let Guest { name, namespace, ipv4, ipv6, .. } = self;
         namespace.sysctl(setup::SYSCTLS)?;
         self.host.namespace().ip(&format!(
-            "link add {name} type veth peer name eth0 netns {}\n\
+            "link add {name} type veth peer name eth0 address {} netns {}\n\
              link set dev {name} master {BRIDGE} up\n",
+            hardware_address(*ipv4),
             namespace.name()
         ))?;
         namespace.ip(&format!(
@@ -103,7 +114,24 @@ impl Guest {
              addr add {ipv6}/{length6} dev eth0 nodad\n\
              route add default via {gateway4}\n\
              route add default via {gateway6}\n"
-        ))
+        ))?;
+        self.wait_for_port()
+    }
+
+    /// Waits until the bridge forwards: the kernel tells it of a cable's other end some time later.
+    fn wait_for_port(&self) -> Result<()> {
+        let path = format!("/sys/class/net/{}/brport/state", self.name);
+        let begun = Instant::now();
+        self.host.namespace().enter_with_sysfs(|| {
+            while fs::read_to_string(&path).doing(|| format!("read {path}"))?.trim() != FORWARDING_STATE {
+                if begun.elapsed() > PORT_TIMEOUT {
+                    let waiting_for = format!("bridge that forwards to {}", self.name);
+                    return Err(Error::Timeout { waiting_for, after: PORT_TIMEOUT, log: String::new() });
+                }
+                thread::sleep(PORT_POLL);
+            }
+            Ok(())
+        })?
     }
 
     fn end(&self) -> Result<()> {
@@ -117,6 +145,13 @@ impl Guest {
         }
         netns::remove(name)
     }
+}
+
+/// The hardware address of a host's bridge or of a guest. The same address always has the same one, so that nobody knows an
+/// old one of it. Left alone, a bridge would change its own with each guest.
+fn hardware_address(ipv4: Ipv4Addr) -> String {
+    let [a, b, c, d] = ipv4.octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 impl Drop for Guest {

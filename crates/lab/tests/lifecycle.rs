@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use switchback_lab::{Lab, LabInfo, Result, UpOptions};
+use switchback_lab::{GuestNetwork, Lab, LabInfo, Result, UpOptions};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Set for the copy of this program that holds a lab, or executes a command in one, for a test.
@@ -21,8 +21,11 @@ fn sleeper(lab: &Lab) -> Result<u32> {
 }
 
 fn assert_gone(lab: &LabInfo, pids: &[u32]) {
-    for namespace in &lab.namespaces {
-        assert!(!Path::new("/run/netns").join(namespace).exists(), "{namespace} is still there");
+    // With those of guests.
+    let beginning = format!("sb{}-", lab.id);
+    for entry in fs::read_dir("/run/netns").expect("the directory of namespaces") {
+        let name = entry.expect("a name").file_name().into_string().expect("text");
+        assert!(!name.starts_with(&beginning), "{name} is still there");
     }
     assert!(!lab.directory.exists(), "{} is still there", lab.directory.display());
     let ids: Vec<String> =
@@ -212,6 +215,13 @@ fn helper_process() -> Result<()> {
         switchback_lab::exec(Some(id), "node0", &["ip", "addr", "show", "dev", "eth0"])?;
     } else if task == "hold" {
         let lab = Lab::builder().up()?;
+        let network = GuestNetwork {
+            ipv4: (Ipv4Addr::new(198, 51, 100, 1), 24),
+            ipv6: (Ipv6Addr::new(0x2001, 0xdb8, 4, 0, 0, 0, 0, 1), 64),
+        };
+        lab.node(0).make_guest_network(network)?;
+        let (ipv4, ipv6) = (Ipv4Addr::new(198, 51, 100, 2), Ipv6Addr::new(0x2001, 0xdb8, 4, 0, 0, 0, 0, 2));
+        let _guest = lab.node(0).guest("guest2", network, ipv4, ipv6)?;
         println!("holding {} {} ", lab.id(), sleeper(&lab)?);
         // A signal may end a single park.
         let deadline = Instant::now() + 6 * PATIENCE;
