@@ -76,7 +76,11 @@ pub(crate) async fn delete(client: &Client, manifest: &str) -> Result<()> {
     for object in documents(manifest)? {
         let item = Item::new(client, object).await?;
         let doing = || format!("delete {} {}", item.kind, item.name);
-        item.api.delete(&item.name, &DeleteParams::foreground()).await.doing(doing)?;
+        match item.api.delete(&item.name, &DeleteParams::foreground()).await {
+            // Another object, such as its namespace, may have taken it along.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            result => drop(result.doing(doing)?),
+        }
         items.push(item);
     }
     for Item { api, kind, name, .. } in items {

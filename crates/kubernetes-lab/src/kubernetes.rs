@@ -124,6 +124,11 @@ impl Kubernetes {
         Ok(self.host.enter(|| self.runtime.block_on(work))?)
     }
 
+    /// Runs this beside, in the same network, until it ends or the cluster does.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
     /// Creates or changes the objects of a manifest in YAML. Kinds that it defines exist when this returns.
     pub fn apply(&self, manifest: &str) -> Result<Vec<DynamicObject>> {
         self.run(apply::apply(&self.client, manifest))?

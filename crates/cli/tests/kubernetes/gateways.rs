@@ -18,7 +18,8 @@ use switchback_lab::{Host, Lab, Process, within};
 
 use super::common::steady::{Served, Steady};
 use super::common::{self, PATIENCE, PROGRAM, Result, alone, wait_until};
-use super::{ECHO, NAMESPACE, start, tool, wait_for_echo};
+use super::pods::{ECHO, NAMESPACE, wait_for_echo};
+use super::{start, tool};
 
 /// How long the conformance suite may take.
 const SUITE_TIME: Duration = within(Duration::from_secs(2400));
