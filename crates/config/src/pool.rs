@@ -74,7 +74,7 @@ impl Pool {
     }
 
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 14] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 15] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),

@@ -164,8 +164,8 @@ impl Files {
     }
 
     fn document(&self, address: &Address, text: String, version: u64) -> Document {
-        let name = format!("{address}@{version}").into();
-        Document { text, name, directory: self.directory.clone(), version: Some(version) }
+        let name = PathBuf::from(format!("{address}@{version}"));
+        Document { directory: self.directory.clone(), version: Some(version), ..Document::new(text, &name) }
     }
 }
 
@@ -221,6 +221,10 @@ impl Source for Followed {
             source: io::Error::other(what),
             remedy: None,
         })
+    }
+
+    fn followed(&self) -> Option<Result<Document, switchback_config::Error>> {
+        Some(self.newest())
     }
 
     fn last_good(&self) -> Option<Document> {
