@@ -132,8 +132,10 @@ impl Experiment for AdoptionCost {
         let text = systems::config(&services).replace("{nodes}", &nodes);
         let config = lab.write_config_text(&text)?;
         let daemons = systems::start_switchback(lab, &options.program, &config)?;
-        for (way, work) in Way::ALL.into_iter().flat_map(|way| Work::ALL.map(|work| (way, work))) {
-            load(lab, way, work, WARM_UP_SECONDS)?;
+        if options.warms_up() {
+            for (way, work) in Way::ALL.into_iter().flat_map(|way| Work::ALL.map(|work| (way, work))) {
+                load(lab, way, work, WARM_UP_SECONDS)?;
+            }
         }
         let nodes = lab.nodes().zip(daemons.agents().iter().zip(&servers));
         let meters = nodes.map(|(node, (agent, server))| CpuMeter::of_all(node, [agent, server.process()]));

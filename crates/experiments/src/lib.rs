@@ -79,6 +79,14 @@ pub struct Options {
     pub program: PathBuf,
 }
 
+impl Options {
+    /// Whether loads run that are not measured, before those that are. Where these take a second, which shows no more than that
+    /// the experiment runs, they do not.
+    fn warms_up(&self) -> bool {
+        self.seconds > 1
+    }
+}
+
 /// Shows the progress of an experiment.
 pub trait Progress {
     /// The number of loads to come.

@@ -163,7 +163,9 @@ fn measure(
         let close = work == Work::New;
         Load { url: &url, connections: CONNECTIONS, close, fields: &[], seconds }.run(lab.client(0))
     };
-    load(WARM_UP_SECONDS)?;
+    if seconds > WARM_UP_SECONDS {
+        load(WARM_UP_SECONDS)?;
+    }
     let scraper = if observed { Some(lab.switch(0).spawn("scraper", scraper(seconds))?) } else { None };
     let cpu = CpuMeter::new(lab.switch(0), switch)?;
     let before = cpu.read()?;

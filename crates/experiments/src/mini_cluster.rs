@@ -138,7 +138,9 @@ impl Experiment for MiniCluster {
         for repetition in 1..=options.repetitions {
             for layout in Layout::ALL {
                 let running = start(lab, &options.program, layout)?;
-                loads(lab, layout, SIZES[0], WARM_UP_SECONDS)?;
+                if options.warms_up() {
+                    loads(lab, layout, SIZES[0], WARM_UP_SECONDS)?;
+                }
                 for size in SIZES {
                     let loads = loads(lab, layout, size, options.seconds)?;
                     let sample = Sample { repetition, layout, size, loads };

@@ -202,8 +202,10 @@ impl Experiment for ResumeCost {
         let servers = lab.nodes().map(|node| node.nginx(&server)).collect::<Result<Vec<_>>>()?;
         let config = lab.write_config_text(&systems::config(&Mode::ALL.map(Mode::service)))?;
         let daemons = systems::start_switchback(lab, &options.program, &config)?;
-        for (mode, size) in Mode::ALL.into_iter().flat_map(|mode| Size::ALL.map(|size| (mode, size))) {
-            load(lab, mode, size, WARM_UP_SECONDS)?;
+        if options.warms_up() {
+            for (mode, size) in Mode::ALL.into_iter().flat_map(|mode| Size::ALL.map(|size| (mode, size))) {
+                load(lab, mode, size, WARM_UP_SECONDS)?;
+            }
         }
         let nodes = lab.nodes().zip(daemons.agents().iter().zip(&servers));
         let nodes = nodes.map(|(node, (agent, server))| CpuMeter::of_all(node, [agent, server.process()]));

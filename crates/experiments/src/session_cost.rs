@@ -134,7 +134,7 @@ impl Experiment for SessionCost {
         for repetition in 1..=options.repetitions {
             for &mode in in_turn(&Mode::ALL, repetition) {
                 let fields = sessions::fields(lab, mode.port(), mode == Mode::InsertAlways)?;
-                if repetition == 1 {
+                if repetition == 1 && options.warms_up() {
                     load(lab, mode, &fields, WARM_UP_SECONDS)?;
                 }
                 let before = (bpf.read()?, cpu.read()?);

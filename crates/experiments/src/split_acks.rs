@@ -128,7 +128,9 @@ impl Experiment for SplitAcks {
         for repetition in 1..=options.repetitions {
             for &shim in in_turn(&shims, repetition) {
                 let running = start(lab, &options.program, shim)?;
-                load(lab, WARM_UP_SECONDS)?;
+                if options.warms_up() {
+                    load(lab, WARM_UP_SECONDS)?;
+                }
                 let before = read()?;
                 let load = load(lab, options.seconds)?;
                 let after = read()?;

@@ -91,7 +91,7 @@ impl Experiment for SplitScaling {
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
             for &nodes in in_turn(&NODES, repetition) {
-                if repetition == 1 {
+                if repetition == 1 && options.warms_up() {
                     load(lab, nodes, WARM_UP_SECONDS)?;
                 }
                 let sent = || lab.switch(0).interface_counters("eth0").map(|counters| counters.tx.bytes);

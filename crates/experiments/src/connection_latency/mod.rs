@@ -110,7 +110,7 @@ impl Experiment for ConnectionLatency {
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
             for running in in_turn(&systems, repetition) {
-                if repetition == 1 {
+                if repetition == 1 && options.warms_up() {
                     closed_load(lab, running, WARM_UP_SECONDS)?;
                 }
                 let measured = Measured::Greatest(closed_load(lab, running, options.seconds)?);

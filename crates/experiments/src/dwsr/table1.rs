@@ -130,7 +130,7 @@ impl Experiment for DwsrTable1 {
         for repetition in 1..=options.repetitions {
             for document in DOCUMENTS {
                 for &(running, nodes) in in_turn(&loads, repetition) {
-                    if repetition == 1 {
+                    if repetition == 1 && options.warms_up() {
                         load(lab, running, nodes, document, WARM_UP_SECONDS)?;
                     }
                     let measured = load(lab, running, nodes, document, options.seconds)?;

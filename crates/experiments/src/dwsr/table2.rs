@@ -108,7 +108,7 @@ impl Experiment for DwsrTable2 {
             for &limit in in_turn(&Limit::ALL, repetition) {
                 limit.set(lab)?;
                 for running in in_turn(&systems, repetition) {
-                    if repetition == 1 {
+                    if repetition == 1 && options.warms_up() {
                         load(lab, running, NODES, Document::PAPER, WARM_UP_SECONDS)?;
                     }
                     let measured = load(lab, running, NODES, Document::PAPER, options.seconds)?;

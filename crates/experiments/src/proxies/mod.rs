@@ -144,7 +144,7 @@ impl Experiment for Proxies {
         for repetition in 1..=options.repetitions {
             for workload in WORKLOADS {
                 for running in in_turn(&systems, repetition) {
-                    if repetition == 1 {
+                    if repetition == 1 && options.warms_up() {
                         load(lab, running, workload, WARM_UP_SECONDS)?;
                     }
                     let (load, cpu) = load(lab, running, workload, options.seconds)?;

@@ -181,7 +181,7 @@ impl Experiment for DwsrTable3 {
         for repetition in 1..=options.repetitions {
             for &way in in_turn(&Way::ALL, repetition) {
                 let fields = sessions::fields(lab, way.port(), way == Way::Inserted)?;
-                if repetition == 1 {
+                if repetition == 1 && options.warms_up() {
                     load(lab, way, &fields, WARM_UP_SECONDS)?;
                 }
                 let before = read()?;
