@@ -11,14 +11,15 @@
 # make release the program for other machines: linked statically, so that it runs on any Linux
 # make deb     the Debian package of it
 # make dist    archive, Debian package and RPM of it, with their checksums, in target/dist
+# make image   the image of it for containers, in target: docs/kubernetes.md
 # make fmt     formats Rust and C
 # make deps    installs what is missing for all of these (Debian and Ubuntu). Each of them begins with its own part:
-#              deps-build, deps-dist, deps-demo, deps-bench or deps-test
+#              deps-build, deps-dist, deps-image, deps-demo, deps-bench or deps-test
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-long test-upgrade test-kernels test-kubernetes fuzz fuzz-guided bench soak lab release deb dist fmt \
-	deps deps-build deps-dist deps-demo deps-bench deps-test deps-kernels python rust root
+.PHONY: demo test test-long test-upgrade test-kernels test-kubernetes fuzz fuzz-guided bench soak lab release deb dist image fmt \
+	deps deps-build deps-dist deps-image deps-demo deps-bench deps-test deps-kernels python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 # The whole program, and one that is built faster: without the experiments, and with less optimization.
@@ -28,9 +29,10 @@ QUICK := --profile demo --no-default-features --package switchback-cli
 # What a target needs: command:package, and packages that have no command.
 NEEDS_build := protoc:protobuf-compiler libprotobuf-dev cc:gcc pkg-config:pkg-config clang:clang libelf-dev zlib1g-dev linux-libc-dev
 NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
+NEEDS_image := $(NEEDS_build) umoci:umoci ca-certificates
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
 NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 h2load:nghttp2-client openssl:openssl debian-archive-keyring
-NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) clang-format:clang-format etcd:etcd-server etcdctl:etcd-client dnsmasq:dnsmasq-base libclang-dev \
+NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) $(NEEDS_image) clang-format:clang-format etcd:etcd-server etcdctl:etcd-client dnsmasq:dnsmasq-base libclang-dev \
 	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
 	ping:iputils-ping tcpdump:tcpdump sslscan:sslscan fonts-dejavu-core \
 	go:golang-go node:nodejs node-undici chromium:chromium \
@@ -231,13 +233,16 @@ deb: release
 dist: deps-dist release
 	packaging/dist $(RELEASE) $(TARGET_DIR)/dist
 
+image: deps-image release
+	packaging/kubernetes/image $(RELEASE) $(TARGET_DIR)
+
 fmt:
 	cargo fmt --all
 	clang-format -i $(BPF_SOURCES)
 
 deps: deps-test
 # Without a terminal apt must not ask.
-deps-build deps-dist deps-demo deps-bench deps-test deps-kernels: deps-%: rust
+deps-build deps-dist deps-image deps-demo deps-bench deps-test deps-kernels: deps-%: rust
 	@missing=(); \
 	for entry in $(NEEDS_$*); do \
 		case "$$entry" in \

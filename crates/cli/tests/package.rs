@@ -1,5 +1,5 @@
 //! A release: each package installs, works, and leaves nothing behind, on this machine's file system, to whose files all
-//! changes are made in memory; and the archive has the same files.
+//! changes are made in memory; and the archive has the same files. An image for containers has what the program needs.
 
 mod common;
 
@@ -218,6 +218,38 @@ fn all_of_a_release_have_the_same_files_and_their_checksums() -> Result {
         "usr/share/zsh/vendor-completions/_switchback",
     ];
     assert_eq!(different, expected);
+    Ok(())
+}
+
+/// The image for containers has all that the program takes.
+#[test]
+fn an_image_has_what_the_program_needs() -> Result {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
+    let place = |name: &str| directory.join(name);
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    let mut script = Command::new(markdown::repository().join("packaging/kubernetes/image"));
+    let said = said_by(script.args([PROGRAM, text(&directory)]))?;
+    let archive = place(concat!("switchback-", env!("CARGO_PKG_VERSION"), ".oci.tar"));
+    assert_eq!(said, format!("{}\n", text(&archive)));
+    fs::create_dir(place("layout"))?;
+    said_by(Command::new("tar").args(["-xf", text(&archive), "-C", text(&place("layout"))]))?;
+    let image = format!("{}:{}", text(&place("layout")), env!("CARGO_PKG_VERSION"));
+    said_by(Command::new("umoci").args(["unpack", "--image", &image, text(&place("bundle"))]))?;
+    let settings = fs::read_to_string(place("bundle/config.json"))?;
+    assert!(settings.contains("\"/usr/bin/switchback\""), "{settings}");
+    let root = place("bundle/rootfs");
+    assert!(root.join("etc/ssl/certs/ca-certificates.crt").metadata()?.len() > 0);
+    let run = |words: &[&str]| {
+        said_by(Command::new("chroot").arg(&root).arg("/usr/bin/switchback").args(words).current_dir("/"))
+    };
+    assert_eq!(run(&["--version"])?, concat!("switchback ", env!("CARGO_PKG_VERSION"), "\n"));
+    let example = fs::read_to_string(markdown::repository().join("README.md"))?;
+    let example = example.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```"));
+    fs::write(root.join("cluster.toml"), example.ok_or("the README has no example")?.0)?;
+    run(&["keygen", "/cluster.key"])?;
+    run(&["check", "/cluster.toml"])?;
     Ok(())
 }
 
