@@ -44,12 +44,13 @@ fn documents(manifest: &str) -> Result<Vec<Value>> {
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// Applies each object of the manifest on the server's side. Kinds that it defines exist when this returns.
+/// Applies each object of the manifest on the server's side, which refuses fields that it does not know. Kinds that it defines
+/// exist when this returns.
 pub(crate) async fn apply(client: &Client, manifest: &str) -> Result<Vec<DynamicObject>> {
     let mut applied = Vec::new();
     for object in documents(manifest)? {
         let item = Item::new(client, object).await?;
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let parameters = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
         let doing = || format!("apply {} {}", item.kind, item.name);
         applied
             .push(item.api.patch(&item.name, &parameters, &Patch::Apply(&item.object)).await.doing(doing)?);

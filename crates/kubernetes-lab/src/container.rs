@@ -137,7 +137,7 @@ async fn mounts(
         let volume = volumes.into_iter().flatten().find(|volume| volume.name == mount.name);
         let volume = volume.ok_or_else(|| missing(format!("the volume {}", mount.name)))?;
         let namespace = pod.namespace().unwrap_or_default();
-        let mut directory = make_volume(client, &namespace, volume, &sandbox.directory).await?;
+        let mut directory = make_volume(client, &namespace, volume, sandbox).await?;
         if let Some(path) = &mount.sub_path {
             directory.push(path);
         }
@@ -146,14 +146,14 @@ async fn mounts(
     Ok(mounts)
 }
 
-/// Writes a volume below the pod's directory; returns its own.
+/// Writes a volume below the pod's directory; returns its own. A path of the machine is below the directory of its host.
 async fn make_volume(
     client: &Client,
     namespace: &str,
     volume: &Volume,
-    below: &Path,
+    sandbox: &Sandbox,
 ) -> Result<PathBuf, Waiting> {
-    let directory = below.join(&volume.name);
+    let mut directory = sandbox.directory.join(&volume.name);
     let (name, files, items, optional) = if let Some(source) = &volume.secret {
         let name = source.secret_name.clone().unwrap_or_default();
         let files = secret(client, namespace, &name).await;
@@ -162,6 +162,10 @@ async fn make_volume(
         let files = config_map(client, namespace, &source.name).await;
         (source.name.clone(), files, &source.items, source.optional)
     } else if volume.empty_dir.is_some() {
+        (String::new(), Some(BTreeMap::new()), &None, None)
+    } else if let Some(source) = &volume.host_path {
+        directory =
+            sandbox.machine().host.directory().join("files").join(source.path.trim_start_matches('/'));
         (String::new(), Some(BTreeMap::new()), &None, None)
     } else {
         return Err(unsupported(format!("the kind of the volume {}", volume.name)));

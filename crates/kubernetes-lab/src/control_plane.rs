@@ -20,7 +20,7 @@ pub(crate) const START_TIMEOUT: Duration = within(Duration::from_secs(120));
 const ADMINISTRATORS: &str = "system:masters";
 
 /// The controllers that pods behind Services need. Without that of nodes' life nobody doubts that machines are there.
-const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,\
                            namespace-controller,garbage-collector-controller";
 /// Service accounts have no tokens in pods, and nobody removes the taints of new machines.
 const WITHOUT_ADMISSION: &str = "ServiceAccount,TaintNodesByCondition";

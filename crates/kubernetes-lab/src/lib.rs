@@ -3,14 +3,15 @@
 //!
 //! The hosts of the pods are the cluster's machines. A pod is a [guest](switchback_lab::Guest) of its machine: a network
 //! namespace behind a bridge. The files of all pods are those of this machine; instead of a container's image runs a
-//! program of a table. A volume is a directory of the pod's own, whose path takes the place of the mount's in the
-//! container's environment and arguments.
+//! program of a table. A volume is a directory of the pod's or of the machine's own, whose path takes the place of the
+//! mount's in the container's environment and arguments.
 //!
-//! In place of the scheduler, pods go to machines in turn, as far as `nodeSelector` allows. In place of a kubelet for each
-//! machine, tasks of this process run the pods. They honour: `command`, `args`, `env` (values, fields, keys of Secrets
-//! and ConfigMaps), volumes of Secrets, ConfigMaps and empty directories, `readinessProbe` over HTTP and TCP, `preStop`
-//! with `sleep`, `restartPolicy`, `terminationGracePeriodSeconds`, and `hostNetwork`. What else a pod asks for is ignored,
-//! unless it cannot run without: then its container waits with a message that says so.
+//! In place of the scheduler, pods go to machines in turn, as far as `nodeSelector` allows, and those of a DaemonSet to
+//! their own. In place of a kubelet for each machine, tasks of this process run the pods. They honour: `command`, `args`,
+//! `env` (values, fields, keys of Secrets and ConfigMaps), volumes of Secrets, ConfigMaps, empty directories and paths of the
+//! machine, `readinessProbe` over HTTP and TCP, `preStop` with `sleep`, `restartPolicy`, `terminationGracePeriodSeconds`,
+//! and `hostNetwork`. What else a pod asks for is ignored, unless it cannot run without: then its container waits with a
+//! message that says so.
 //!
 //! There is no proxy for Services and no DNS.
 

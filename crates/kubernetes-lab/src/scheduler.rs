@@ -1,4 +1,4 @@
-//! In place of the scheduler: pods go to machines in turn.
+//! In place of the scheduler: pods go to machines in turn, those of a DaemonSet to their own.
 
 use std::sync::Arc;
 
@@ -48,6 +48,15 @@ fn allows(pod: &Pod, node: &Node) -> bool {
     let spec = pod.spec.as_ref();
     let mut wanted = spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
     wanted.all(|(label, value)| node.labels().get(label) == Some(value))
+        && own_machine(pod).is_none_or(|name| node.name_any() == name)
+}
+
+/// The machine that a DaemonSet has made a pod for: the only field of machines that an affinity can name.
+fn own_machine(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let field = terms.first()?.match_fields.as_ref()?.first()?;
+    field.values.as_ref()?.first().map(String::as_str)
 }
 
 async fn bind(client: &Client, pod: &Pod, machine: &str) {
