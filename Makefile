@@ -12,14 +12,15 @@
 # make deb     the Debian package of it
 # make dist    archive, Debian package and RPM of it, with their checksums, in target/dist
 # make image   the image of it for containers, in target: docs/kubernetes.md
+# make manifests  writes packaging/kubernetes/switchback.yaml from the chart beside it
 # make fmt     formats Rust and C
 # make deps    installs what is missing for all of these (Debian and Ubuntu). Each of them begins with its own part:
 #              deps-build, deps-dist, deps-image, deps-demo, deps-bench or deps-test
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-long test-upgrade test-kernels test-kubernetes fuzz fuzz-guided bench soak lab release deb dist image fmt \
-	deps deps-build deps-dist deps-image deps-demo deps-bench deps-test deps-kernels python rust root
+.PHONY: demo test test-long test-upgrade test-kernels test-kubernetes fuzz fuzz-guided bench soak lab release deb dist image \
+	manifests fmt deps deps-build deps-dist deps-image deps-demo deps-bench deps-test deps-kernels python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 # The whole program, and one that is built faster: without the experiments, and with less optimization.
@@ -32,8 +33,8 @@ NEEDS_dist := $(NEEDS_build) rpmbuild:rpm
 NEEDS_image := $(NEEDS_build) umoci:umoci ca-certificates
 NEEDS_demo := $(NEEDS_build) ip:iproute2 nft:nftables ethtool:ethtool nginx:nginx-light wrk:wrk curl:curl
 NEEDS_bench := $(NEEDS_demo) haproxy:haproxy bird:bird2 h2load:nghttp2-client openssl:openssl debian-archive-keyring
-NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) $(NEEDS_image) clang-format:clang-format etcd:etcd-server etcdctl:etcd-client dnsmasq:dnsmasq-base libclang-dev \
-	apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
+NEEDS_test := $(NEEDS_bench) $(NEEDS_dist) $(NEEDS_image) clang-format:clang-format dnsmasq:dnsmasq-base libclang-dev \
+	etcd:etcd-server etcdctl:etcd-client apache2:apache2-bin caddy:caddy php-fpm keepalived:keepalived \
 	ping:iputils-ping tcpdump:tcpdump sslscan:sslscan fonts-dejavu-core \
 	go:golang-go node:nodejs node-undici chromium:chromium \
 	python3-requests python3-httpx python3-websockets python3-pip gunicorn python3-waitress python3-hypercorn \
@@ -173,7 +174,17 @@ $(KUBERNETES)/gateway-api.yaml: crates/cli/tests/kubernetes/conformance/go.sum |
 			echo ---; cat $$file; \
 		done > $@
 
-test-kubernetes: deps-test root $(KUBERNETES)/cluster $(KUBERNETES)/echo $(KUBERNETES)/conformance $(KUBERNETES)/gateway-api.yaml
+# What packs applications for Kubernetes.
+$(KUBERNETES)/helm: crates/cli/tests/kubernetes/helm/go.sum | deps-test
+	cd $(<D) && go build -ldflags='-s -w' -o $@ helm.sh/helm/v4/cmd/helm
+
+# The chart without its Namespace, which whoever installs a chart names and makes.
+manifests: $(KUBERNETES)/helm
+	cd packaging/kubernetes && { cat namespace.yaml && $< template switchback chart --namespace switchback-system; } > $<.yaml
+	mv $<.yaml packaging/kubernetes/switchback.yaml
+
+test-kubernetes: deps-test root $(KUBERNETES)/cluster $(KUBERNETES)/echo $(KUBERNETES)/conformance $(KUBERNETES)/gateway-api.yaml \
+		$(KUBERNETES)/helm
 	cargo test --package switchback-cli --test kubernetes -- --ignored --nocapture
 
 # The last line is "N targets passed, N failed".

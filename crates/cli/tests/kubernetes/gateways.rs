@@ -24,10 +24,10 @@ use super::{start, tool};
 /// How long the conformance suite may take.
 const SUITE_TIME: Duration = within(Duration::from_secs(2400));
 /// Addresses of Gateways; clients have a route to the switch for them.
-const VIPS: &str = "192.0.2.192/27";
+pub const VIPS: &str = "192.0.2.192/27";
 /// What an administrator applies.
-const MANIFEST: &str = include_str!("../../../../packaging/kubernetes/switchback.yaml");
-const SYSTEM: &str = "switchback-system";
+pub const MANIFEST: &str = include_str!("../../../../packaging/kubernetes/switchback.yaml");
+pub const SYSTEM: &str = "switchback-system";
 
 /// A cluster with the Gateway API: the controller on a client of the lab, a switch, and an agent on each machine.
 struct Gateways {
@@ -126,7 +126,7 @@ fn holds(conditions: &[Condition], kind: &str, generation: Option<i64>) -> bool 
 }
 
 /// A Gateway for the pods of echo.
-const SHOP: &str = "
+pub const SHOP: &str = "
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: { name: shop, namespace: shop }
