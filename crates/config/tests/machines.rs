@@ -58,6 +58,20 @@ const TLS: &str =
 /// Each node has its own server.
 const OWN: &str = "[service.tls]\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n";
 
+/// Copies of requests that agents decrypt go to the servers of nodes, too.
+#[test]
+fn nodes_that_get_copies_behind_tls_have_servers() {
+    let text = |server: &str| {
+        let file = file(&[A, server], &["n1"], &[VIP], OWN);
+        let mirror = "[[pool]]\nname = \"new\"\nnodes = [\"n2\"]\npolicy = \"random\"\n\n[[service]]";
+        file.replace("[[service]]", mirror)
+            .replace("{ pool = \"web\" }", "{ pool = \"web\", mirror = \"new\" }")
+    };
+    good(&text(B));
+    let wrong = lines(read(&text("")));
+    assert!(wrong.len() == 1 && wrong[0].contains("and so has its node \"n2\""), "{wrong:?}");
+}
+
 const ROWS: &[Row] = &[
     (
         &["", ""],

@@ -369,6 +369,10 @@ fn service_config(
     let name_keys: Vec<_> = secrets(plan).iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
     let limits = &cluster.limits;
+    let nodes_of = |index: usize| (index, pool_nodes(plan, &cluster.pools[index], service));
+    let pools = service.pools().collect::<HashSet<usize>>().into_iter();
+    let mirrors = service.routes.iter().filter_map(|route| route.mirror);
+    let mirrors = mirrors.map(|mirror| mirror.pool).collect::<HashSet<usize>>().into_iter();
     let node = |own: &OwnNode| NodeConfig {
         name: own.name.clone(),
         number: own.number,
@@ -397,7 +401,8 @@ fn service_config(
         client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
         secret: plan.sign,
-        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool, service)).collect(),
+        pools: pools.map(nodes_of).collect(),
+        mirrors: mirrors.map(nodes_of).collect(),
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
         hand_over: tls.hand_over,

@@ -241,8 +241,10 @@ impl Mistakes {
     ) {
         for (file, service) in files.iter().zip(services) {
             let Some(tls) = service.tls.terminated() else { continue };
-            let without =
-                users(service, pools).into_iter().find(|node| tls.server_of(&nodes[*node]).is_none());
+            let mirrors = service.routes.iter().filter_map(|route| pools.get(route.mirror?.pool)?.as_ref());
+            let copied = mirrors.flat_map(|pool| pool.nodes.iter().copied());
+            let mut all = users(service, pools).into_iter().chain(copied);
+            let without = all.find(|node| tls.server_of(&nodes[*node]).is_none());
             if let (Some(node), true) = (without, file.tls.as_ref().is_some_and(|tls| tls.server.is_none())) {
                 let what = format!(
                     "service {:?} has TLS without a server, and so has its node {:?}, needed is an address, such as server = \

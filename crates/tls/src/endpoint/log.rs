@@ -421,7 +421,7 @@ impl Record {
             Action::Pool(pool) => Some(*pool),
             action => service.pool_with(action, &self.node.name),
         });
-        let pool = pool.and_then(|pool| service.pool_names.get(pool));
+        let pool = pool.and_then(|pool| service.pool_names.get(&pool));
         let node = answer.node.as_ref();
         let is_handed_over = self.was_given || node != Some(&self.node.name);
         let since = |later: Option<Instant>| Some(later?.saturating_duration_since(answer.begun?));

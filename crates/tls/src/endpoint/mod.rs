@@ -212,12 +212,12 @@ impl Endpoint {
     /// Replaces all services. New VIPs listen before anything is changed; the error names the one that cannot.
     pub fn set(&mut self, configs: Vec<ServiceConfig>) -> Result<(), SetError> {
         let vips: HashSet<_> = configs.iter().flat_map(|config| &config.listen).copied().collect();
-        let nodes = addresses(configs.iter().flat_map(|config| &config.pools));
+        let pools = || configs.iter().flat_map(ServiceConfig::pools);
+        let nodes = addresses(pools());
         let handing_over = configs.iter().filter(|config| config.busy.is_some());
-        let watched =
-            addresses(handing_over.flat_map(|config| &config.pools).filter(|pool| !pool.here.is_empty()));
-        let pools = configs.iter().flat_map(|config| &config.pools);
-        let judged = addresses(pools.filter(|pool| pool.most_ejected.is_some()));
+        let watched = handing_over.flat_map(ServiceConfig::pools).filter(|pool| !pool.here.is_empty());
+        let watched = addresses(watched);
+        let judged = addresses(pools().filter(|pool| pool.most_ejected.is_some()));
         let bound = self.bind(&vips)?;
         let before = self.shared.services.load();
         let services = Services::new(configs, &before, &self.shared, self.kernel).map_err(SetError::Tls)?;

@@ -216,6 +216,35 @@ impl Elsewhere {
     }
 }
 
+/// A pool that gets copies of requests.
+pub(super) struct Mirroring {
+    /// Names of the nodes of this machine.
+    here: Vec<String>,
+    /// Index of the next of these.
+    turn: AtomicUsize,
+    /// Those of other machines get copies if there is none here.
+    elsewhere: Elsewhere,
+}
+
+impl Mirroring {
+    pub(super) fn new(pool: PoolNodes, wanted: &Wanted, shared: &Shared, fields: usize) -> Self {
+        let elsewhere = Elsewhere::new(&pool, wanted, shared, fields);
+        let here = pool.here.into_iter().map(|(name, _)| name).collect();
+        Mirroring { here, turn: AtomicUsize::new(0), elsewhere }
+    }
+
+    /// Id of the pool, name of the node that gets the next copy, and its agent if that is another one.
+    pub(super) fn next(&self) -> Option<(u32, String, Option<SocketAddr>)> {
+        let pool = self.elsewhere.pool;
+        if self.here.is_empty() {
+            let Peer { name, address } = self.elsewhere.in_turn().into_iter().next()?;
+            return Some((pool, name, Some(address)));
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.here.len();
+        Some((pool, self.here[turn].clone(), None))
+    }
+}
+
 /// Addresses of the other machines of these pools.
 pub(super) fn addresses<'a>(pools: impl Iterator<Item = &'a PoolNodes>) -> HashSet<SocketAddr> {
     pools.flat_map(|pool| &pool.others).map(|peer| peer.address).collect()

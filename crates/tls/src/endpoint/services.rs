@@ -27,8 +27,7 @@ use super::head::Told;
 use super::insurer::Insurer;
 use super::kernel::KernelTls;
 use super::local::{LocalNode, LocalServer, Member};
-use super::peers::Peer;
-use super::pools::{Elsewhere, Here, PoolNodes, PoolWay};
+use super::pools::{Elsewhere, Here, Mirroring, PoolNodes, PoolWay};
 use super::server::{ServerAddress, Wanted};
 use super::shared::Shared;
 use crate::{Certificates, ClientCertificates, Tickets};
@@ -68,8 +67,10 @@ pub struct ServiceConfig {
     pub routes: Routes,
     /// The secret by which requests are shared out to pools.
     pub secret: sb_key,
-    /// Nodes of each pool, by its index.
-    pub pools: Vec<PoolNodes>,
+    /// Nodes of each of its pools, with the index by which routes name it.
+    pub pools: Vec<(usize, PoolNodes)>,
+    /// The same of the pools that get copies.
+    pub mirrors: Vec<(usize, PoolNodes)>,
     /// When this node hands connections over to others; None: never.
     pub busy: Option<Busy>,
     /// How it hands them over.
@@ -85,6 +86,13 @@ pub struct ServiceConfig {
     pub admitted: Admitted,
     /// Bytes of a response behind which another node can go on with it, where the pool says so.
     pub resume_after: u64,
+}
+
+impl ServiceConfig {
+    /// The pools, without those of copies.
+    pub(super) fn pools(&self) -> impl Iterator<Item = &PoolNodes> {
+        self.pools.iter().map(|(_, pool)| pool)
+    }
 }
 
 /// A node of this machine.
@@ -171,9 +179,10 @@ pub(crate) struct Service {
     /// Requests that were shared out one by one.
     shared_out: AtomicU64,
     /// By the index of the pool.
-    pub(super) pools: Vec<PoolWay>,
+    pools: HashMap<usize, PoolWay>,
+    mirrors: HashMap<usize, Mirroring>,
     /// Name and policy of each pool, by its index.
-    pub(super) pool_names: Vec<(String, &'static str)>,
+    pub(super) pool_names: HashMap<usize, (String, &'static str)>,
     pub(super) busy: Option<Busy>,
     pub(super) hand_over: HandOver,
     /// What the kernel encrypts for its connections. It would not tell the tags of records before they go out.
@@ -245,9 +254,14 @@ impl Service {
         };
         let nodes: Vec<OwnNode> = config.nodes.into_iter().map(own).collect::<Result<_, rustls::Error>>()?;
         let wanted = Wanted { service: config.name.clone(), of_node: config.servers_of_nodes };
-        let resumes = config.pools.iter().any(|pool| !pool.here.is_empty() && pool.resume != Resume::Off);
-        let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy)).collect();
-        let way = |pool: PoolNodes| {
+        let resumes =
+            config.pools.iter().any(|(_, pool)| !pool.here.is_empty() && pool.resume != Resume::Off);
+        let names = config.pools.iter().map(|(index, pool)| (*index, (pool.name.clone(), pool.policy)));
+        let names = names.collect();
+        let mirror =
+            |(index, pool): (usize, PoolNodes)| (index, Mirroring::new(pool, &wanted, shared, fields));
+        let mirrors = config.mirrors.into_iter().map(mirror).collect();
+        let way = |(index, pool): (usize, PoolNodes)| {
             let member = |(name, judge): &(String, _)| {
                 let own = nodes.iter().find(|own| *own.server.node.name == **name)?;
                 let known = before.and_then(|before| before.member(pool_id(&pool.name), name));
@@ -255,11 +269,12 @@ impl Service {
                 Some(Member { server: Arc::clone(&own.server), judge: Option::clone(judge), is_ill })
             };
             let members = pool.here.iter().filter_map(member).collect();
-            PoolWay::new(pool, members, &wanted, shared, fields)
+            (index, PoolWay::new(pool, members, &wanted, shared, fields))
         };
         Ok(Service {
             pool_names: names,
             pools: config.pools.into_iter().map(way).collect(),
+            mirrors,
             told: Told { address: config.client_address, certificates: config.client_certificates.is_some() },
             nodes,
             turn: AtomicUsize::new(0),
@@ -311,8 +326,8 @@ impl Service {
         for own in &self.nodes {
             own.server.node.set_leaving(drains(&own.server.node.name));
         }
-        for (pool, (name, _)) in std::iter::zip(&self.pools, &self.pool_names) {
-            let PoolWay::Here(here) = pool else { continue };
+        for (index, pool) in &self.pools {
+            let (PoolWay::Here(here), name) = (pool, &self.pool_names[index].0) else { continue };
             for member in here.group.members() {
                 member.is_ill.store(is_ill(name, member.name()), Ordering::Relaxed);
             }
@@ -321,7 +336,7 @@ impl Service {
 
     /// The pool with this id, if a node of this machine is in it.
     pub(super) fn here(&self, pool: u32) -> Option<&Here> {
-        self.pools.iter().find_map(|way| match way {
+        self.pools.values().find_map(|way| match way {
             PoolWay::Here(here) if here.pool == pool => Some(&**here),
             PoolWay::Here(_) | PoolWay::Elsewhere(_) => None,
         })
@@ -346,7 +361,7 @@ impl Service {
                 self.pool_with(action, &node.name).unwrap_or_else(|| self.share(split, client))
             }
         };
-        match self.pools.get(pool) {
+        match self.pools.get(&pool) {
             Some(PoolWay::Here(here)) => Way::Here(here, route),
             Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, route),
             None => Way::Nowhere,
@@ -362,19 +377,9 @@ impl Service {
         ))
     }
 
-    /// Id of a pool that mirrors requests, the name of the node that gets the next copy, and its machine; None if it is this
-    /// one.
-    pub(super) fn mirroring(&self, mirror: Mirror) -> Option<(u32, String, Option<SocketAddr>)> {
-        match self.pools.get(mirror.pool)? {
-            PoolWay::Here(here) => {
-                let name = here.group.in_order("").first()?.name().to_string();
-                Some((here.pool, name, None))
-            }
-            PoolWay::Elsewhere(others) => {
-                let Peer { name, address } = others.in_turn().into_iter().next()?;
-                Some((others.pool, name, Some(address)))
-            }
-        }
+    /// The pool that gets copies of a route's requests.
+    pub(super) fn mirroring(&self, mirror: Mirror) -> Option<&Mirroring> {
+        self.mirrors.get(&mirror.pool)
     }
 
     /// Ids of the pools of which the nodes of this machine are outliers.
@@ -383,12 +388,12 @@ impl Service {
             PoolWay::Here(here) => here.is_outlier().then_some(here.pool),
             PoolWay::Elsewhere(_) => None,
         };
-        self.pools.iter().filter_map(failing).collect()
+        self.pools.values().filter_map(failing).collect()
     }
 
     /// Whether servers of a pool speak HTTP/2.
     pub(super) fn has_http2_servers(&self) -> bool {
-        self.pools.iter().any(|pool| match pool {
+        self.pools.values().any(|pool| match pool {
             PoolWay::Here(here) => here.protocol == ServerProtocol::H2c,
             PoolWay::Elsewhere(others) => others.protocol == ServerProtocol::H2c,
         })
@@ -396,7 +401,7 @@ impl Service {
 
     /// Whether a pool that nodes of this machine are in has other nodes than this one.
     pub(super) fn has_other_nodes(&self, node: &LocalNode) -> bool {
-        self.pools.iter().any(|pool| match pool {
+        self.pools.values().any(|pool| match pool {
             PoolWay::Here(here) => {
                 let mut members = here.group.members().iter();
                 !here.others.is_empty() || members.any(|member| **member.name() != *node.name)
@@ -407,7 +412,7 @@ impl Service {
 
     /// The first pool of the action that this node is in.
     pub(super) fn pool_with(&self, action: &Action, node: &str) -> Option<usize> {
-        action.pools().find(|pool| match self.pools.get(*pool) {
+        action.pools().find(|pool| match self.pools.get(pool) {
             Some(PoolWay::Here(here)) => here.group.members().iter().any(|member| **member.name() == *node),
             Some(PoolWay::Elsewhere(_)) | None => false,
         })

@@ -13,6 +13,7 @@ use super::local::LocalNode;
 use super::log::Book;
 use super::mirror::{Copy, MirrorServer, Mirrored, Mirrors};
 use super::peers::Peers;
+use super::pools::Mirroring;
 use super::rates::Rates;
 use super::services::{Service, Services};
 use super::transit::{Expected, Handoff, Leaving};
@@ -57,7 +58,7 @@ impl Shared {
 
     /// Sends the copy of a request to a server of the pool that mirrors it.
     pub(super) fn mirror(&self, service: &Service, mirror: Mirror, greeting: Vec<u8>, request: Vec<u8>) {
-        let Some((pool, node, other)) = service.mirroring(mirror) else { return };
+        let Some((pool, node, other)) = service.mirroring(mirror).and_then(Mirroring::next) else { return };
         let server = MirrorServer { service: service.name.to_string(), pool, node };
         let copy = Copy { server, greeting, request };
         match other {
