@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use switchback_wire::NodeAddress;
+use switchback_wire::{NodeAddress, SB_NODES};
 
 /// The most nodes that a cluster can have.
-pub const MAX_NODES: usize = 1024;
+pub const MAX_NODES: usize = SB_NODES as usize;
 /// The weights that a node can have.
 pub const WEIGHTS: RangeInclusive<u32> = 0..=1000;
 /// Default of [`Node::weight`].

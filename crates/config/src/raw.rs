@@ -92,8 +92,8 @@ pub(crate) struct ClusterTable {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reports {
-    /// How often a node reports. If absent and there are more than 400 nodes, an eighth of a millisecond for each: a switch gets
-    /// at most 8,000 reports a second. The default of `dead_after` is a second then.
+    /// How often a node reports. If absent and there are more than 400 nodes, an eighth of a millisecond for each, at most a second: a
+    /// switch gets some 8,000 reports a second. The default of `dead_after` is a second then, or `suspect_after` if that is longer.
     #[schemars(transform = shape::time(reports::INTERVAL))]
     #[schemars(extend("default" = time(crate::Reports::default().interval)))]
     pub interval: Option<Spanned<String>>,

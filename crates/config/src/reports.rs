@@ -13,7 +13,7 @@ pub(crate) const SUSPECT_AFTER: std::ops::RangeInclusive<u32> = 1..=100;
 /// Allowed values of [`Reports::dead_after`].
 pub(crate) const DEAD_AFTER: std::ops::RangeInclusive<u32> = 1..=1000;
 
-/// Most reports that all nodes together send to a switch in a second by default.
+/// Reports that all nodes of a large cluster together send to a switch in a second by default.
 const PER_SECOND: u64 = 8000;
 
 /// `[reports]`, or the defaults.
@@ -38,7 +38,7 @@ impl Reports {
     /// Of a cluster with so many nodes: the more there are, the longer is the interval.
     pub(crate) fn with_nodes(nodes: usize) -> Self {
         let default = Reports::default();
-        let interval = Duration::from_millis((nodes as u64 * 1000).div_ceil(PER_SECOND));
+        let interval = Duration::from_millis((nodes as u64 * 1000).div_ceil(PER_SECOND)).min(*INTERVAL.end());
         if interval <= default.interval {
             return default;
         }

@@ -3,10 +3,12 @@
 #[allow(dead_code)] // Another test uses all of it.
 mod common;
 
-use common::{GOOD, changed, good, lines, read};
 use std::path::Path;
+use std::time::Duration;
 
-use switchback_config::{Document, PolicyKind};
+use common::{GOOD, changed, good, lines, read};
+
+use switchback_config::{Document, PolicyKind, Reports};
 
 /// The beginning of the line for a policy that is an empty text; the list of all policies follows.
 const UNKNOWN_POLICY: &str = "16:10: unknown policy \"\", allowed: ";
@@ -705,9 +707,12 @@ fn names_and_listen_addresses_are_unique_among_all_pools_and_services() {
 fn limits_are_the_last_value_allowed() {
     let node = |i: usize| format!("[[node]]\nname = \"m{i}\"\naddress = \"10.0.{}.{}\"\n", i / 256, i % 256);
     let nodes = |count: usize| GOOD.to_owned() + &(2..count).map(node).collect::<String>();
-    assert_eq!(good(&nodes(1024)).nodes.len(), 1024);
-    let too_many = lines(read(&nodes(1025)));
-    assert_eq!(too_many, ["etc/cluster.toml:3099:8: 1025 nodes, allowed are at most 1024"]);
+    let most = good(&nodes(8192));
+    assert_eq!(most.nodes.len(), 8192);
+    let second = Duration::from_secs(1);
+    assert_eq!(most.reports, Reports { interval: second, suspect_after: 3, dead_after: 3 });
+    let too_many = lines(read(&nodes(8193)));
+    assert_eq!(too_many, ["etc/cluster.toml:24603:8: 8193 nodes, allowed are at most 8192"]);
 
     let listen = |count: usize| {
         let more: String = (2..count).map(|port| format!(", \"192.0.2.100:{}\"", 1000 + port)).collect();

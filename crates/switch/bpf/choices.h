@@ -21,12 +21,12 @@ __u16 choice_places[SB_CHOICE_PLACES];
  * Accept queue of each node's listener at each VIP, after the last adoption that the program has heard of: length in
  * the high half, limit in the low half. User space reads them.
  */
-__u32 listener_queues[SB_LISTENERS * SB_EXPRESS_NODES];
+__u32 listener_queues[SB_LISTENERS * SB_NODES];
 
 /* Adoptions that the program has heard of. */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, SB_EXPRESS_NODES);
+        __uint(max_entries, SB_NODES);
         __type(key, __u32);
         __type(value, __u64);
 } placed_by_node SEC(".maps");

@@ -22,11 +22,11 @@ __u16 transitions[SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS];
 __u16 classes[SB_EXPRESS_STATES];
 __u16 verdicts[SB_EXPRESS_VERDICTS];
 /* Members of pools: a bit for each node, by bank and pool. */
-__u64 members[SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64];
+__u64 members[SB_EXPRESS_POOLS * SB_NODES / 64];
 
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, SB_EXPRESS_NODES);
+        __uint(max_entries, SB_NODES);
         __type(key, __u32);
         __type(value, __u64);
 } express_by_node SEC(".maps");
@@ -153,12 +153,12 @@ static __always_inline int is_member(const struct sb_vip *vip, __u32 pool, __u32
 {
         __u32 word;
 
-        if (node >= SB_EXPRESS_NODES)
+        if (node >= SB_NODES)
                 return 0;
         pool += (vip->bank & 1) * (SB_EXPRESS_POOLS / 2);
-        word = (pool * SB_EXPRESS_NODES + node) / 64;
+        word = (pool * SB_NODES + node) / 64;
         asm volatile("" : "+r"(word));
-        return members[word & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1)] >> (node & 63) & 1;
+        return members[word & (SB_EXPRESS_POOLS * SB_NODES / 64 - 1)] >> (node & 63) & 1;
 }
 
 /* SB_OBSERVE_*, set by user space. */

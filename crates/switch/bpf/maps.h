@@ -114,7 +114,7 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1024);
+        __uint(max_entries, SB_NODES);
         __type(key, __u32);
         __type(value, struct sb_node);
 } nodes SEC(".maps");
@@ -122,7 +122,7 @@ struct {
 /* Index of each node in `nodes`. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(max_entries, 1024);
+        __uint(max_entries, SB_NODES);
         __type(key, struct sb_node_address);
         __type(value, __u32);
 } node_ids SEC(".maps");

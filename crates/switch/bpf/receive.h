@@ -75,8 +75,8 @@ static __noinline int confirm(const struct sb_flow *flow, const struct sb_option
         if (!vip)
                 return 1;
         sb_add_one(&express_by_service, vip->service);
-        row = vip->listener * SB_EXPRESS_NODES + *id;
-        if (said->queue.limit && row < SB_LISTENERS * SB_EXPRESS_NODES)
+        row = vip->listener * SB_NODES + *id;
+        if (said->queue.limit && row < SB_LISTENERS * SB_NODES)
                 listener_queues[row] = (__u32)bpf_ntohs(said->queue.len) << 16 | bpf_ntohs(said->queue.limit);
         return 1;
 }

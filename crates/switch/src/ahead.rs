@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use switchback_wire::{
-    SB_CHOICE_PLACES, SB_CHOICE_QUEUES, SB_CHOICES, SB_EXPRESS_NODES, SB_LISTENERS, SB_NO_CHOICES, sb_choices,
+    SB_CHOICE_PLACES, SB_CHOICE_QUEUES, SB_CHOICES, SB_NODES, SB_LISTENERS, SB_NO_CHOICES, sb_choices,
 };
 
 use crate::plan::NodeId;
@@ -265,7 +265,7 @@ impl Queue {
         if counts.left() > wanted / 2 {
             return;
         }
-        let row = &shared.listeners[self.listener * SB_EXPRESS_NODES as usize..][..SB_EXPRESS_NODES as usize];
+        let row = &shared.listeners[self.listener * SB_NODES as usize..][..SB_NODES as usize];
         let noted = |node: NodeId| {
             row.get(node.index()).map_or(0, |word| {
                 // SAFETY: the reference is valid, and the program writes the word at any time.
@@ -295,7 +295,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_millis(50);
     const EMPTY: sb_choices =
         sb_choices { counts: 0, until: 0, low: 0, share: 0, reserved: 0, nodes: [0; SB_CHOICES as usize] };
-    const LISTENERS: usize = (SB_LISTENERS * SB_EXPRESS_NODES) as usize;
+    const LISTENERS: usize = (SB_LISTENERS * SB_NODES) as usize;
 
     /// Pools that choose the nodes 1, 2, 3 and so on, from each of which so many adoptions were counted.
     #[derive(Default)]
@@ -534,6 +534,6 @@ mod tests {
         ahead.set_up((0, PERIOD), (1, &groups), &pools, &mut memory.shared());
         pools.adoptions += 1;
         tend(&mut ahead, Duration::ZERO, &mut pools, &mut memory);
-        assert_eq!(pools.noted, [7, SB_EXPRESS_NODES + 7]);
+        assert_eq!(pools.noted, [7, SB_NODES + 7]);
     }
 }

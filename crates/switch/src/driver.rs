@@ -6,7 +6,7 @@ mod status;
 
 pub use opened::Opened;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::Wrapping;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use libbpf_rs::MapHandle;
-use switchback_config::{Cluster, Node, Rank};
+use switchback_config::{Cluster, MAX_NODES, Node, Rank};
 use switchback_runtime::marks;
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Error, Result, events, interface, monotonic_ns, since_1970};
@@ -46,8 +46,6 @@ use crate::switches::Switches;
 use crate::threads::{Others, PlanParts, Work, Worker, read_record};
 use crate::watch::Watch;
 
-/// Capacity of the map `nodes`.
-const NODES: usize = 1024;
 /// Interval of looking up routes, neighbours and keys.
 const TICK: Duration = Duration::from_secs(1);
 /// Interval of these lookups while a next hop is unresolved after the start.
@@ -171,8 +169,9 @@ impl<'a> Driver<'a> {
     fn settings(&self) -> sb_switch_settings {
         let Rank { number, is_alone } = self.cluster.rank;
         let keys = self.keys.settings();
-        let nodes = self.cluster.nodes.len().max(1) as u32;
-        let questions = PROBES.in_time(QUESTIONS_PERIOD) / self.program.cpus() / nodes;
+        let machines: HashSet<IpAddr> = self.cluster.nodes.iter().map(|node| node.address).collect();
+        let machines = machines.len().max(1) as u32;
+        let questions = PROBES.in_time(QUESTIONS_PERIOD) / self.program.cpus() / machines;
         sb_switch_settings {
             is_node: self.here.is_some().into(),
             questions: questions.clamp(1, QUESTIONS_MAX),
@@ -618,6 +617,6 @@ impl Choosers for Policies<'_> {
 
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
     let addresses: Vec<NodeAddress> = cluster.nodes.iter().map(Node::handoff_address).collect();
-    old.with(&addresses, NODES)
-        .ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
+    old.with(&addresses, MAX_NODES)
+        .ok_or_else(|| Error::new(format!("there is no place for more than {MAX_NODES} nodes")))
 }

@@ -4,7 +4,7 @@
 //! bank.
 
 use switchback_config::{Cluster, Scheme, Service};
-use switchback_wire::{SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
+use switchback_wire::{SB_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
 
 use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
 use crate::plan::NodeId;
@@ -12,7 +12,7 @@ use crate::plan::NodeId;
 const BANK_STATES: usize = SB_EXPRESS_STATES as usize / 2;
 const BANK_VERDICTS: usize = SB_EXPRESS_VERDICTS as usize / 2;
 const BANK_POOLS: usize = SB_EXPRESS_POOLS as usize / 2;
-const NODE_WORDS: usize = SB_EXPRESS_NODES as usize / 64;
+const NODE_WORDS: usize = SB_NODES as usize / 64;
 
 /// The automaton of each service that fits into a bank; None for the others, and for all if there are too many pools.
 pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {

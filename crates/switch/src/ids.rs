@@ -3,7 +3,7 @@
 //! Flow entries contain the index of their node and outlive reloads and restarts. A node therefore keeps its index also
 //! after it has left the configuration, until its flows have ended or the index is needed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use switchback_wire::NodeAddress;
 
@@ -29,19 +29,23 @@ impl NodeIds {
         for id in ids.values() {
             *taken.get_mut(id.index())? = true;
         }
+        let wanted: HashSet<&NodeAddress> = current.iter().collect();
+        let retired = self.ids.iter().filter(|(address, _)| !wanted.contains(address));
+        let mut retired = retired.map(|(address, id)| (*address, *id));
+        let mut free = taken.iter().enumerate().filter(|(_, taken)| !**taken);
         for address in current {
             if ids.contains_key(address) {
                 continue;
             }
-            let free = match taken.iter().position(|taken| !taken) {
-                Some(free) => NodeId::from_index(free),
+            let id = match free.next() {
+                Some((index, _)) => NodeId::from_index(index),
                 None => {
-                    let retired = ids.keys().find(|address| !current.contains(address)).copied()?;
-                    ids.remove(&retired)?
+                    let (retired, id) = retired.next()?;
+                    ids.remove(&retired);
+                    id
                 }
             };
-            taken[free.index()] = true;
-            ids.insert(*address, free);
+            ids.insert(*address, id);
         }
         Some(NodeIds { ids })
     }
@@ -56,6 +60,8 @@ impl NodeIds {
 mod tests {
     use std::net::IpAddr;
 
+    use switchback_wire::SB_NODES;
+
     use super::*;
 
     fn address(last: u8) -> NodeAddress {
@@ -68,7 +74,7 @@ mod tests {
         let second = first.with(&[address(3), address(2)], 4).unwrap();
         assert_eq!(first.all()[&address(2)], second.all()[&address(2)]);
         assert_eq!(first.all()[&address(1)], second.all()[&address(1)], "its flows may still run");
-        let places: std::collections::HashSet<_> = second.all().values().collect();
+        let places: HashSet<_> = second.all().values().collect();
         assert_eq!(places.len(), 3);
     }
 
@@ -76,8 +82,21 @@ mod tests {
     fn nodes_of_one_machine_have_indices_of_their_own() {
         let nodes = [0, 0x1234, 0x1235].map(|number| NodeAddress { number, ..address(1) });
         let ids = NodeIds::default().with(&nodes, 4).unwrap();
-        let places: std::collections::HashSet<_> = nodes.iter().map(|node| ids.all()[node]).collect();
+        let places: HashSet<_> = nodes.iter().map(|node| ids.all()[node]).collect();
         assert_eq!(places.len(), 3);
+    }
+
+    /// In a time that is proportional to their number.
+    #[test]
+    fn a_full_map_gets_as_many_other_nodes() {
+        let nodes = |generation: u16| -> Vec<NodeAddress> {
+            let node = |index: u16| NodeAddress { number: 256 + 2 * index + generation, ..address(1) };
+            (0..SB_NODES as u16).map(node).collect()
+        };
+        let first = NodeIds::default().with(&nodes(0), SB_NODES as usize).unwrap();
+        let second = first.with(&nodes(1), SB_NODES as usize).unwrap();
+        let places: HashSet<_> = nodes(1).iter().map(|node| second.all()[node]).collect();
+        assert_eq!((places.len(), second.all().len()), (SB_NODES as usize, SB_NODES as usize));
     }
 
     #[test]

@@ -193,6 +193,9 @@ struct sb_flow_entry {
 #define SB_SENDS_TX       1 /* XDP_TX */
 #define SB_SENDS_REDIRECT 2
 
+/* Nodes that a cluster can have, on all machines. */
+#define SB_NODES 8192
+
 /* What a node is known by. */
 struct sb_node_address {
         __u8 machine[16];
@@ -230,7 +233,6 @@ enum sb_record_kind {
 #define SB_EXPRESS_COLUMNS       128
 #define SB_EXPRESS_VERDICTS      65536
 #define SB_EXPRESS_POOLS         512
-#define SB_EXPRESS_NODES         1024
 #define SB_EXPRESS_SERVICES      256
 #define SB_EXPRESS_STATE         0x0fff
 #define SB_EXPRESS_EVENT         0xf000 /* one of the next five, or none */

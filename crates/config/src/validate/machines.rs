@@ -93,7 +93,7 @@ impl Mistakes {
         pools: &[Option<Pool>],
         services: &[Service],
     ) {
-        for members in machines(nodes).into_values() {
+        for members in machines(nodes).values() {
             let mut at_vips = members.iter().filter(|member| nodes[**member].servers.is_empty());
             if let (Some(first), Some(second)) = (at_vips.next(), at_vips.next()) {
                 let what = format!(
@@ -103,10 +103,14 @@ impl Mistakes {
                 );
                 self.at(&file[*second].address, what);
             }
-            for service in services {
-                let mut users = users(service, pools);
-                users.retain(|user| members.contains(user));
-                self.own_servers(file, nodes, service, &users);
+        }
+        for service in services {
+            let mut by_machine = BTreeMap::<IpAddr, Vec<usize>>::new();
+            for user in users(service, pools) {
+                by_machine.entry(nodes[user].address).or_default().push(user);
+            }
+            for users in by_machine.values() {
+                self.own_servers(file, nodes, service, users);
             }
         }
     }

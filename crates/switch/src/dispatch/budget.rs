@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Time whose packets may be sent at once.
 const BURST: Duration = Duration::from_millis(100);
+/// Longest time whose packets are paid back at once.
+const DEBT: Duration = Duration::from_secs(60);
 
 /// Packets in a time.
 #[derive(Clone, Copy, Debug)]
@@ -28,27 +30,30 @@ impl Rate {
 #[derive(Debug)]
 pub struct Budget {
     rate: Rate,
-    left: u32,
+    /// Less than 0 after more packets than are sent at once otherwise.
+    left: i64,
     at: Duration,
 }
 
 impl Budget {
     /// A full budget.
     pub const fn new(rate: Rate) -> Self {
-        Budget { rate, left: rate.in_time(BURST), at: Duration::ZERO }
+        Budget { rate, left: rate.in_time(BURST) as i64, at: Duration::ZERO }
     }
 
-    /// Takes all `count` packets from the budget, or none. What has no data may not take the last half.
+    /// Takes all `count` packets from the budget, or none. What has no data may not take the last half. More packets than a full
+    /// budget take it and what comes next, so that a large cluster can be asked, too.
     pub fn take(&mut self, count: usize, has_data: bool, now: Duration) -> bool {
-        let most = self.rate.in_time(BURST);
-        let more = self.rate.in_time(now.saturating_sub(self.at).min(BURST));
+        let most = i64::from(self.rate.in_time(BURST));
+        let more = i64::from(self.rate.in_time(now.saturating_sub(self.at).min(DEBT)));
         if more > 0 {
             self.left = (self.left + more).min(most);
             self.at = now;
         }
         let kept = if has_data { 0 } else { most / 2 };
-        let enough = count <= self.left.saturating_sub(kept) as usize;
-        self.left -= if enough { count as u32 } else { 0 };
+        let (count, room) = (count as i64, self.left - kept);
+        let enough = count <= room || self.left == most;
+        self.left -= if enough { count } else { 0 };
         enough
     }
 }
@@ -70,5 +75,16 @@ mod tests {
         assert!(!budget.take(1, false, Duration::from_secs(10)), "data goes before acknowledgments");
         let most = 10 * rate.per_second + rate.in_time(BURST);
         assert!((most - 2 * 1024..=most).contains(&sent), "{sent} of {most}");
+    }
+
+    #[test]
+    fn more_than_a_budget_is_sent_from_time_to_time() {
+        let rate = Rate { per_second: 10_000 };
+        let mut budget = Budget::new(rate);
+        let large = 5000;
+        let times: Vec<u64> =
+            (0..2000).filter(|ms| budget.take(large, false, Duration::from_millis(*ms))).collect();
+        // 1,000 are there at first, and a full budget is missed by 5,000 after each.
+        assert_eq!(times, [0, 500, 1000, 1500]);
     }
 }

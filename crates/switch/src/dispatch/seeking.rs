@@ -5,6 +5,7 @@
 //! each flow at a time, and the rate is limited. The program divides the rate among the networks of the clients
 //! (`bpf/allowance.h`).
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use switchback_wire::flow_state::FlowState;
@@ -145,7 +146,8 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the live nodes which one owns the flow; false if the budget is used up.
+    /// Asks the live nodes which one owns the flow, one of each machine, which answers for all of them; false if the budget is used
+    /// up.
     pub(super) fn ask(
         &mut self,
         at: Moment<'_>,
@@ -155,6 +157,10 @@ impl Dispatcher {
         question: &mut Question,
     ) -> bool {
         question.nodes.retain(|node| !self.plan.is_dead(*node, at.now));
+        question.nodes.sort_by_key(|node| !self.plan.has_clock(*node));
+        let mut machines = HashSet::new();
+        let machine = |node: &NodeId| self.plan.node(*node).map(|node| node.address.machine);
+        question.nodes.retain(|node| machine(node).is_some_and(|machine| machines.insert(machine)));
         question.is_unsent = question.nodes.iter().any(|node| !self.plan.has_clock(*node));
         if !self.probes.take(question.nodes.len(), !view.is_empty(), at.now) {
             self.stats.unasked += 1;

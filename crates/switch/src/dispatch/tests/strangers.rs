@@ -80,6 +80,28 @@ fn one_question_is_asked_about_a_flow_at_a_time() {
     assert_eq!(unknown(&mut world, &packet).len(), 3);
 }
 
+/// It answers for all its nodes.
+#[test]
+fn one_node_of_each_machine_is_asked() {
+    let shared = "address = \"192.0.2.22\"\nserver = \"10.0.0.3:80\"";
+    let mut world = World::of(&CONFIG.replace("address = \"192.0.2.23\"", shared));
+    let packet = data(100, 0, b"anything");
+    let asked = unknown(&mut world, &packet);
+    assert_eq!(asked.iter().map(|asked| asked.node).collect::<Vec<_>>(), [node(1), node(2)]);
+    asked.iter().for_each(|asked| drop(world.answer(asked, SB_OP_UNOWNED, sb_reason::SB_REASON_NONE)));
+    assert_eq!(world.dispatcher.pending(), 0, "nobody has it");
+    // Another one is asked if that one does not live.
+    world.now += Duration::from_secs(1);
+    let id = world.dispatcher.plan().node_at(node(2)).unwrap();
+    world.dispatcher.plan().nodes[id.index()].as_mut().unwrap().clock = None;
+    let asked = unknown(&mut world, &packet);
+    assert_eq!(
+        asked.iter().map(|asked| asked.node.machine).collect::<Vec<_>>(),
+        [1, 2].map(|last| node(last).machine)
+    );
+    assert_ne!(asked[1].node, node(2));
+}
+
 /// As right after the start.
 #[test]
 fn nodes_without_a_clock_are_asked_when_it_is_known() {

@@ -195,7 +195,7 @@ fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
             .with(&entry(UNRESOLVED))
             .records(SB_RECORD_FORWARD),
     ];
-    for node in [UNKNOWN, NodeId(1023), NodeId(1024), NodeId(u32::MAX)] {
+    for node in [UNKNOWN, NodeId(SB_NODES - 1), NodeId(SB_NODES), NodeId(u32::MAX)] {
         let what = format!("there is no node {node}");
         rows.push(Row::new(&what, flow, ack.clone(), Verdict::Drop, [DropNoNode]).with(&entry(node)));
     }

@@ -228,7 +228,7 @@ pub fn confirm(bench: &Bench) {
         assert_eq!(after, (before.0 + 1, before.1 + 1));
         let listener = usize::from(flow.client().is_ipv6());
         let queue =
-            bench.program.with_choices(|shared| shared.listeners[listener * SB_EXPRESS_NODES as usize]);
+            bench.program.with_choices(|shared| shared.listeners[listener * SB_NODES as usize]);
         assert_eq!(queue, 3 << 16 | 511);
         assert_eq!(bench.send(&adopted).moved, [(HandoffReceived, 1)], "a copy");
     }
