@@ -103,7 +103,7 @@ impl Config {
         Ok(Arc::new(Resolved::new(source, role, &state_directory())))
     }
 
-    /// The name of the node that a machine of this name is. In Kubernetes, names of machines have dots.
+    /// The name that the document has for a machine. In Kubernetes, names of machines have dots.
     pub fn node_name(&self, machine: String) -> String {
         match self {
             Config::File(_) | Config::Etcd(_) => machine,

@@ -54,6 +54,7 @@ impl Switch {
     pub fn run(self) -> Result<(), Failure> {
         let Switch { config, interfaces, zone, name, threads, log } = self;
         log.begin();
+        let name = name.map(|name| config.node_name(name));
         let first = interfaces.first().map_or("", String::as_str);
         let admin = admin(&[(switchback_switch::ROLE, first)])?;
         let Threads { threads } = threads;
@@ -182,8 +183,9 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
-        let Run { config, name, zone, threads, .. } = &self;
+        let Run { config, zone, threads, .. } = &self;
         self.log.begin();
+        let name = &config.node_name(self.name.clone());
         let source = config.source("run", None)?;
         let (_, cluster) = first_document(&*source, |document| Ok(document.cluster()?))?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);

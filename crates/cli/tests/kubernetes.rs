@@ -1,8 +1,8 @@
 //! A Kubernetes cluster on the lab: `make test-kubernetes`, which builds its programs.
 
-mod common;
 #[path = "kubernetes/chart.rs"]
 mod chart;
+mod common;
 #[path = "kubernetes/gateways.rs"]
 mod gateways;
 #[path = "kubernetes/pods.rs"]

@@ -72,6 +72,8 @@ async fn control(options: Options) -> Result<(), Error> {
         controller.look_at(&watched.own_version());
         match controller.reconcile(&watched.objects()).await {
             Ok(()) => watched.changed().await,
+            // Another controller has written.
+            Err(Error::Api(kube::Error::Api(answer))) if answer.code == 409 => {}
             Err(error) => {
                 log::warn!("{error}; another try follows");
                 tokio::time::sleep(PAUSE).await;

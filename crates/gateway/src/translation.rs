@@ -144,8 +144,9 @@ pub fn translate(objects: &Objects, settings: &Settings, assigned: &Assigned, no
     let services = ours.iter().map(|ours| services(ours, &mut service_names, &mut backends));
     let services: Vec<Vec<Service>> = services.collect();
     let vips = services.iter().flatten().flat_map(|service| &service.listen).map(SocketAddr::ip);
+    let switch = backends.switches();
     let (node, pool) = backends.tables(&vips.collect::<Vec<IpAddr>>());
-    let tables = Tables { node, pool, service: Vec::new() };
+    let tables = Tables { node, pool, service: Vec::new(), switch };
     let (document, refused) = document(settings, tables, &services);
     let named = |name: &String| services.iter().flatten().any(|service| service.names_file(name));
     files.retain(|name, _| named(name));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use switchback_wire::{
-    SB_CHOICE_PLACES, SB_CHOICE_QUEUES, SB_CHOICES, SB_NODES, SB_LISTENERS, SB_NO_CHOICES, sb_choices,
+    SB_CHOICE_PLACES, SB_CHOICE_QUEUES, SB_CHOICES, SB_LISTENERS, SB_NO_CHOICES, SB_NODES, sb_choices,
 };
 
 use crate::plan::NodeId;

@@ -4,7 +4,7 @@
 //! bank.
 
 use switchback_config::{Cluster, Scheme, Service};
-use switchback_wire::{SB_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
+use switchback_wire::{SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, SB_NODES, sb_vip};
 
 use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
 use crate::plan::NodeId;

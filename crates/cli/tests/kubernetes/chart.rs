@@ -37,7 +37,7 @@ settings: |
   [limits]
   flows = 10000
 gateway: { args: [--log-level=debug] }
-switch: { machines: [switch0], zone: west }
+switch: { zone: west }
 ";
 /// What helm says with these words about the chart.
 fn helm(words: &[&str]) -> Result<String> {

@@ -196,6 +196,7 @@ fn are_valid(rules: &Rules, settings: &Settings) -> Result<(), Said> {
             tls: None,
             route,
         }],
+        switch: Vec::new(),
     };
     let alone = Settings { tables: String::new(), ..settings.clone() };
     let text = text(&alone, &tables);

@@ -14,7 +14,7 @@ use switchback_config::MAX_NODES;
 use switchback_wire::{SB_GENEVE_PORT, SB_NODES_HERE};
 
 use super::conditions::Said;
-use super::document::{Node, Pool, Share};
+use super::document::{Node, Pool, Share, Switch};
 use super::grants::{HTTP_ROUTE, Kind, SERVICE, permits};
 use super::names::{Names, readable, with_hash};
 use crate::objects::{Objects, Place};
@@ -23,6 +23,8 @@ use crate::objects::{Objects, Place};
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label of a machine with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
+/// Label of a machine that is a switch, with the value `true`.
+const SWITCH: &str = "switchback.dev/switch";
 /// The protocol of a port that is HTTP/2 without TLS (KEP-3726).
 const H2C: &str = "kubernetes.io/h2c";
 /// Policy of all pools.
@@ -65,6 +67,7 @@ struct Host {
     name: String,
     address: IpAddr,
     zone: Option<String>,
+    is_switch: bool,
 }
 
 /// A pool.
@@ -112,7 +115,8 @@ impl<'a> Backends<'a> {
         let hosts = objects.nodes.iter().filter_map(|machine| {
             let name = machine.metadata.name.as_deref()?;
             let zone = machine.labels().get(ZONE).map(|zone| readable(zone));
-            Some((name, Host { name: machine_name(name), address: address(machine)?, zone }))
+            let is_switch = machine.labels().get(SWITCH).is_some_and(|value| value == "true");
+            Some((name, Host { name: machine_name(name), address: address(machine)?, zone, is_switch }))
         });
         let machines: BTreeMap<&str, Host> = hosts.collect();
         let mut node_names = Names::default();
@@ -284,6 +288,12 @@ impl<'a> Backends<'a> {
         self.machines.get(machine.metadata.name.as_deref()?)
     }
 
+    /// The machines with the label of switches.
+    pub fn switches(&self) -> Vec<Switch> {
+        let hosts = self.machines.values().filter(|host| host.is_switch);
+        hosts.map(|host| Switch { name: host.name.clone() }).collect()
+    }
+
     /// The tables, for VIPs of these IP versions: a node that has no server for one of them is left out, and so are those for
     /// which there is no room.
     pub fn tables(self, vips: &[IpAddr]) -> (Vec<Node>, Vec<Pool>) {
@@ -302,7 +312,7 @@ impl<'a> Backends<'a> {
             has_room
         };
         let both = |pool: &String| [Some(pool.clone()), pools[pool].over_tls.clone()].into_iter().flatten();
-        let hosts = machines.into_values().map(|Host { name, address, zone }| {
+        let hosts = machines.into_values().map(|Host { name, address, zone, is_switch: _ }| {
             let is_served = vips.iter().all(|vip| vip.is_ipv4() == address.is_ipv4());
             let pool = all_machines.as_ref().filter(|_| is_served);
             // There agents listen for one another, so a machine is in the pool as long as its agent runs.

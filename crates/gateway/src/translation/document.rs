@@ -13,6 +13,13 @@ pub(super) struct Tables {
     pub pool: Vec<Pool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub service: Vec<Service>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub switch: Vec<Switch>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Switch {
+    pub name: String,
 }
 
 #[derive(Clone, Debug, Serialize)]

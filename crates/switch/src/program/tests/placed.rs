@@ -227,8 +227,7 @@ pub fn confirm(bench: &Bench) {
         let after = (bench.program.placed_by_node(V4), bench.program.express_by_service(0));
         assert_eq!(after, (before.0 + 1, before.1 + 1));
         let listener = usize::from(flow.client().is_ipv6());
-        let queue =
-            bench.program.with_choices(|shared| shared.listeners[listener * SB_NODES as usize]);
+        let queue = bench.program.with_choices(|shared| shared.listeners[listener * SB_NODES as usize]);
         assert_eq!(queue, 3 << 16 | 511);
         assert_eq!(bench.send(&adopted).moved, [(HandoffReceived, 1)], "a copy");
     }
