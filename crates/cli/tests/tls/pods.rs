@@ -205,7 +205,7 @@ fn a_machine_ends_tls_for_several_nodes() -> Result {
     let after = all(&mut connections)?;
     let expected: Vec<usize> = before.iter().map(|by| if *by == 1 { 0 } else { *by }).collect();
     assert_eq!(after, expected);
-    wait_for(&cluster, |node, state| (state == "up") == !["pod0", "twin0"].contains(&node))?;
+    wait_for(&cluster, |node, state| (state == "up") != ["pod0", "twin0"].contains(&node))?;
     for http in ["--http1.1", "--http2"] {
         let answers: Vec<_> = (0..3).map(|_| ask(&cluster, http)).collect::<Result<Vec<_>>>()?.concat();
         assert!(answers.iter().all(|(_, by)| *by != 1), "{http}");
