@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::stream::{self, BoxStream, SelectAll};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, pin_mut, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -24,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use switchback_config::{generate_key, key_file_text};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::Error;
 use crate::client::{WATCH, connect};
@@ -50,7 +50,9 @@ pub struct Options {
 
 /// Runs the controller until SIGTERM or SIGINT.
 pub fn run(options: Options) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Io)?;
+    // Watches go on while a translation takes its time.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().map_err(Error::Io)?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Io)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Io)?;
@@ -64,16 +66,25 @@ pub fn run(options: Options) -> Result<(), Error> {
 
 async fn control(options: Options) -> Result<(), Error> {
     let client = connect().await?;
-    let mut watched = Watched::new(&client, &options.publish);
+    let watched = Watched::new(&client, &options.publish);
     watched.until_ready().await;
     log::info!("the resources are known; the configuration goes to {}", options.publish);
     let mut controller = Controller::new(client, options);
     loop {
+        let begun = Instant::now();
         controller.look_at(&watched.own_version());
-        match controller.reconcile(&watched.objects()).await {
-            Ok(()) => watched.changed().await,
+        let reconciled = controller.reconcile(&watched.objects()).await;
+        // In a large cluster that changes all the time, every other moment is for other work.
+        let pause = TOGETHER.max(begun.elapsed());
+        match reconciled {
+            Ok(()) => {
+                watched.changed.notified().await;
+                tokio::time::sleep(pause).await;
+            }
             // Another controller has written.
-            Err(Error::Api(kube::Error::Api(answer))) if answer.code == 409 => {}
+            Err(Error::Api(kube::Error::Api(answer))) if answer.code == 409 => {
+                tokio::time::sleep(pause).await
+            }
             Err(error) => {
                 log::warn!("{error}; another try follows");
                 tokio::time::sleep(PAUSE).await;
@@ -85,8 +96,8 @@ async fn control(options: Options) -> Result<(), Error> {
 /// The resources, as watches tell of them.
 struct Watched {
     stores: Stores,
-    /// An item for each change that matters.
-    changes: SelectAll<BoxStream<'static, ()>>,
+    /// Notified of changes.
+    changed: Arc<Notify>,
 }
 
 struct Stores {
@@ -105,8 +116,8 @@ struct Stores {
 
 impl Watched {
     fn new(client: &Client, Address(own): &Address) -> Watched {
-        let mut changes = SelectAll::new();
-        let mut watches = Watches { client, changes: &mut changes };
+        let changed = Arc::new(Notify::new());
+        let watches = Watches { client, changed: &changed };
         let only = watcher::Config::default().fields(&format!("metadata.name={}", own.name));
         let own = watches.watch_in(Api::namespaced(client.clone(), &own.namespace), only);
         let tls = watcher::Config::default().fields("type=kubernetes.io/tls");
@@ -123,41 +134,26 @@ impl Watched {
             nodes: watches.watch(all()),
             own,
         };
-        Watched { stores, changes }
+        Watched { stores, changed }
     }
 
     /// Waits until all resources are known.
-    async fn until_ready(&mut self) {
+    async fn until_ready(&self) {
         let Stores { classes, gateways, routes, grants, services, slices, secrets, namespaces, nodes, own } =
             &self.stores;
-        let known = async {
-            // A store whose writer is gone is never asked: the writers live as long as their streams.
-            let _ = tokio::join!(
-                classes.wait_until_ready(),
-                gateways.wait_until_ready(),
-                routes.wait_until_ready(),
-                grants.wait_until_ready(),
-                services.wait_until_ready(),
-                slices.wait_until_ready(),
-                secrets.wait_until_ready(),
-                namespaces.wait_until_ready(),
-                nodes.wait_until_ready(),
-                own.wait_until_ready(),
-            );
-        };
-        let changes = async { while self.changes.next().await.is_some() {} };
-        tokio::select! {
-            () = known => {}
-            () = changes => {}
-        }
-    }
-
-    /// Waits for a change, and for those that follow it at once.
-    async fn changed(&mut self) {
-        self.changes.next().await;
-        let others = async { while self.changes.next().await.is_some() {} };
-        // The time is over, and that is all.
-        let _ = tokio::time::timeout(TOGETHER, others).await;
+        // Their writers live as long as their tasks, which have no end.
+        let _ = tokio::join!(
+            classes.wait_until_ready(),
+            gateways.wait_until_ready(),
+            routes.wait_until_ready(),
+            grants.wait_until_ready(),
+            services.wait_until_ready(),
+            slices.wait_until_ready(),
+            secrets.wait_until_ready(),
+            namespaces.wait_until_ready(),
+            nodes.wait_until_ready(),
+            own.wait_until_ready(),
+        );
     }
 
     /// Resource version of the Secret with the document.
@@ -194,12 +190,12 @@ impl Watched {
 
 struct Watches<'a> {
     client: &'a Client,
-    changes: &'a mut SelectAll<BoxStream<'static, ()>>,
+    changed: &'a Arc<Notify>,
 }
 
 impl Watches<'_> {
     /// Watches resources of a kind in all namespaces.
-    fn watch<K>(&mut self, config: watcher::Config) -> Store<K>
+    fn watch<K>(&self, config: watcher::Config) -> Store<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
@@ -207,34 +203,35 @@ impl Watches<'_> {
     }
 
     /// Watches resources of a kind.
-    fn watch_in<K>(&mut self, api: Api<K>, config: watcher::Config) -> Store<K>
+    fn watch_in<K>(&self, api: Api<K>, config: watcher::Config) -> Store<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let (store, writer) = reflector::store();
-        let kind = K::kind(&());
-        let mut is_failing = false;
+        let kind = K::plural(&());
         let events = watcher(api, config.timeout(WATCH));
         let events = reflector::reflector(writer, events.backoff(DefaultBackoff::default()));
-        let changes = events.filter_map(move |event| {
-            let change = match event {
-                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => {
-                    if std::mem::take(&mut is_failing) {
-                        log::info!("{kind}s can be read again");
+        let changed = Arc::clone(self.changed);
+        tokio::spawn(async move {
+            pin_mut!(events);
+            let mut is_failing = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => {
+                        if std::mem::take(&mut is_failing) {
+                            log::info!("{kind} can be read again");
+                        }
+                        changed.notify_one();
                     }
-                    Some(())
-                }
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
-                Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        log::warn!("cannot read {kind}s: {error}");
+                    Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                    Err(error) => {
+                        if !std::mem::replace(&mut is_failing, true) {
+                            log::warn!("cannot read {kind}: {error}");
+                        }
                     }
-                    None
                 }
-            };
-            futures::future::ready(change)
+            }
         });
-        self.changes.push(changes.boxed());
         store
     }
 }

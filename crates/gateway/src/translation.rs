@@ -145,7 +145,8 @@ pub fn translate(objects: &Objects, settings: &Settings, assigned: &Assigned, no
     let services: Vec<Vec<Service>> = services.collect();
     let vips = services.iter().flatten().flat_map(|service| &service.listen).map(SocketAddr::ip);
     let switch = backends.switches();
-    let (node, pool) = backends.tables(&vips.collect::<Vec<IpAddr>>());
+    let used = services.iter().flatten().flat_map(|service| service.route.iter().flat_map(Route::pools));
+    let (node, pool) = backends.tables(&vips.collect::<Vec<IpAddr>>(), &used.collect());
     let tables = Tables { node, pool, service: Vec::new(), switch };
     let (document, refused) = document(settings, tables, &services);
     let named = |name: &String| services.iter().flatten().any(|service| service.names_file(name));

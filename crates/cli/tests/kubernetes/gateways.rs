@@ -223,8 +223,7 @@ fn a_rolling_update_fails_no_request() -> Result {
     })?;
     served.assert_all_answered();
 
-    assert_eq!(through.from_host()?.bytes, 0, "responses do not pass the switch");
-    assert_eq!(through.to_host()?.bytes, 0);
+    assert_eq!(through.to_host()?.bytes, 0, "responses do not pass the switch");
     assert!(to_client.to_host()?.packets > served.requests as u64);
     Ok(())
 }

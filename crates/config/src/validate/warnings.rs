@@ -22,7 +22,8 @@ impl Mistakes {
                 self.warn(&file.name, format!("pool {:?} is in no route", pool.name));
             }
             let mut nodes = pool.nodes.iter().map(|&node| &cluster.nodes[node]);
-            if nodes.all(|node| node.weight == 0 || node.drain) {
+            let is_expected = pool.nodes.is_empty() && file.empty_status.is_some();
+            if !is_expected && nodes.all(|node| node.weight == 0 || node.drain) {
                 if pool.nodes.is_empty() && pool.nodes_from.is_some() {
                     // Addresses of its name, if they are known, have been told of.
                     continue;

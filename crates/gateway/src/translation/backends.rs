@@ -3,7 +3,7 @@
 //! Each port of a pod that a Service leads to is a node with the pod's address as `server`, on the machine of the pod. Each
 //! machine is a node, too, which is in no pool: its agent is started with that name, and finds the others by its address.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -295,8 +295,8 @@ impl<'a> Backends<'a> {
     }
 
     /// The tables, for VIPs of these IP versions: a node that has no server for one of them is left out, and so are those for
-    /// which there is no room.
-    pub fn tables(self, vips: &[IpAddr]) -> (Vec<Node>, Vec<Pool>) {
+    /// which there is no room. Pools that no route uses are left out.
+    pub fn tables(self, vips: &[IpAddr], used: &HashSet<&String>) -> (Vec<Node>, Vec<Pool>) {
         let Backends { machines, pools, nodes, unserved, all_machines, .. } = self;
         let serves = |pod: &Pod| {
             vips.iter().all(|vip| pod.servers.iter().any(|server| server.is_ipv4() == vip.is_ipv4()))
@@ -311,7 +311,11 @@ impl<'a> Backends<'a> {
             }
             has_room
         };
-        let both = |pool: &String| [Some(pool.clone()), pools[pool].over_tls.clone()].into_iter().flatten();
+        let both = |pool: &String| {
+            let both = [Some(pool.clone()), pools[pool].over_tls.clone()];
+            both.into_iter().flatten().filter(|pool| used.contains(pool))
+        };
+        let is_used = |pod: &Pod| pod.pools.iter().any(|pool| both(pool).next().is_some());
         let hosts = machines.into_values().map(|Host { name, address, zone, is_switch: _ }| {
             let is_served = vips.iter().all(|vip| vip.is_ipv4() == address.is_ipv4());
             let pool = all_machines.as_ref().filter(|_| is_served);
@@ -326,15 +330,16 @@ impl<'a> Backends<'a> {
                 zone,
             }
         });
-        let pods =
-            nodes.into_iter().filter(|(_, pod)| serves(pod) && has_room(pod)).map(|(name, pod)| Node {
+        let pods = nodes.into_iter().filter(|(_, pod)| is_used(pod) && serves(pod) && has_room(pod)).map(
+            |(name, pod)| Node {
                 name,
                 address: pod.host.address,
                 server: pod.servers.into_iter().collect(),
                 drain: pod.terminates && pod.pools.iter().all(|pool| pools[pool].has_lasting),
                 pools: pod.pools.iter().flat_map(|pool| both(pool)).collect(),
                 zone: pod.host.zone,
-            });
+            },
+        );
         let nodes: Vec<Node> = hosts.chain(pods).collect();
         let pool =
             |name: String, protocol, empty_status| Pool { name, policy: POLICY, protocol, empty_status };
@@ -344,7 +349,8 @@ impl<'a> Backends<'a> {
             let over_tls = members.over_tls.clone().map(|name| pool(name, Some("h2c"), None));
             [Some(pool(name.clone(), None, None)), over_tls].into_iter().flatten()
         });
-        (nodes, pools.chain(unserved).chain(all_machines).collect())
+        let pools = pools.chain(unserved).chain(all_machines);
+        (nodes, pools.filter(|pool| used.contains(&pool.name)).collect())
     }
 }
 

@@ -126,6 +126,8 @@ fn action<'a>(
     let mut shares = merged(shares);
     match &shares[..] {
         [] => action.route.respond = Some(500),
+        // Endpoints that come make another document.
+        [only] if lost == 0 && !backends.has_nodes(&only.pool) => action.route.respond = Some(503),
         [only] if lost == 0 => action.route.pool = Some(only.pool.clone()),
         _ => {
             shares.extend((lost > 0).then(|| Share { pool: backends.unserved(), weight: lost }));
