@@ -187,8 +187,8 @@ fn document(
     };
     let mut text = with(&|index| refused[index].is_none());
     if text.is_err() {
-        for alone in 0..services.len() {
-            refused[alone] = with(&|index| index == alone).err().or(refused[alone].take());
+        for (alone, refused) in refused.iter_mut().enumerate() {
+            *refused = with(&|index| index == alone).err().or(refused.take());
         }
         text = with(&|index| refused[index].is_none());
     }

@@ -236,7 +236,8 @@ impl<'a> Backends<'a> {
             endpoint.conditions.as_ref().unwrap_or(&none);
         let ready = ready.unwrap_or(true);
         let terminates = terminating.unwrap_or(false);
-        if !ready && !(terminates && serving.unwrap_or(false)) {
+        let serves = ready || terminates && serving.unwrap_or(false);
+        if !serves {
             return None;
         }
         let address: IpAddr = endpoint.addresses.first()?.parse().ok()?;
