@@ -13,7 +13,9 @@ use switchback_wire::SB_SKB_MARK_SWITCH;
 
 /// Packets per call of sendmmsg(2).
 const BATCH: usize = 64;
-const SEND_BUFFER: usize = 4 << 20;
+/// Most memory of packets on their way. Those for a machine that does not answer ARP wait in the kernel for seconds, up to 208 KiB for
+/// each (`neigh/*/unres_qlen_bytes`), and none of the others could be sent if they filled the buffer.
+const SEND_BUFFER: usize = 64 << 20;
 
 /// Raw sockets (raw(7)) that take complete IP packets.
 pub struct Sender {
@@ -53,7 +55,9 @@ impl Sender {
 fn raw(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(family, SockType::Raw, flags, SockProtocol::Raw)?;
-    setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER)?;
+    // More than `net.core.wmem_max` takes CAP_NET_ADMIN.
+    setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER)
+        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER))?;
     Ok(socket)
 }
 
