@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use common::GOOD;
-use switchback_config::{Addresses, Checked, Cluster, Document, NodesFrom};
+use switchback_config::{Addresses, Checked, Cluster, Document, MAX_NODES, NodesFrom};
 
 /// A service with two pools whose nodes come from names, besides what others have.
 const NAMED: &str = r#"[cluster]
@@ -178,11 +178,12 @@ fn a_name_has_a_bounded_number_of_nodes() {
     let node = |number| {
         format!("[[node]]\nname = \"m{number}\"\naddress = \"10.9.{}.{}\"\n", number / 200, number % 200)
     };
-    document.text += &(0..1000).map(node).collect::<String>();
+    document.text += &(0..MAX_NODES - 24).map(node).collect::<String>();
     let Checked { cluster, warnings } = document.check_text().unwrap();
-    assert_eq!((cluster.nodes.len(), cluster.pools[0].nodes.len()), (1024, 23));
+    assert_eq!((cluster.nodes.len(), cluster.pools[0].nodes.len()), (MAX_NODES, 23));
     assert_eq!(warnings.len(), 1 + 256 - 23);
-    assert!(warnings[1].message.ends_with(" is left out: there are 1024 nodes already"), "{}", warnings[1]);
+    let said = format!(" is left out: there are {MAX_NODES} nodes already");
+    assert!(warnings[1].message.ends_with(&said), "{}", warnings[1]);
 }
 
 #[test]

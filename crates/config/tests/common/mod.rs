@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use switchback_config::{Cluster, ClusterKey, Error, parse};
+use switchback_config::{Cluster, ClusterKey, Document, Error, parse};
 
 /// A file without a mistake.
 pub const GOOD: &str = r#"[cluster]
@@ -63,6 +63,14 @@ pub fn read(text: &str) -> Result<Cluster, Error> {
 /// As [`read`], for a text that is valid.
 pub fn good(text: &str) -> Cluster {
     read(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The warnings about a text that is valid and leads clients back to where they came from.
+pub fn loops(text: &str) -> Vec<String> {
+    let checked = Document::new(text, Path::new("etc/cluster.toml")).check_text();
+    let checked = checked.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let lines = checked.warnings.iter().map(|warning| warning.to_string());
+    lines.filter(|line| line.contains("back to where it came from")).collect()
 }
 
 /// [`GOOD`] with the first `old` replaced by `new`.
