@@ -85,7 +85,7 @@ pub struct Settings {
 impl Settings {
     /// Whether the tables go with what is made from resources.
     pub fn check(&self) -> Result<(), switchback_config::Error> {
-        let text = text(self, &Tables::default());
+        let text = text(&self.tables, &Tables::default());
         Document::new(text, Path::new("--settings")).check_text().map(drop)
     }
 }
@@ -181,7 +181,7 @@ fn document(
     let mut with = |takes: &dyn Fn(usize) -> bool| {
         let taken = services.iter().enumerate().filter(|(index, _)| takes(*index));
         tables.service = taken.flat_map(|(_, services)| services).cloned().collect();
-        let text = text(settings, &tables);
+        let text = text(&settings.tables, &tables);
         let checked = Document::new(text.as_str(), Path::new("cluster.toml")).check_text();
         checked.map(|_| text).map_err(|error| error.to_string())
     };
@@ -199,9 +199,9 @@ fn document(
 }
 
 /// The document of these tables, behind those of the settings.
-fn text(settings: &Settings, tables: &Tables) -> String {
+fn text(settings: &str, tables: &Tables) -> String {
     let tables = toml::to_string(tables).expect("names, texts and numbers");
-    format!("{}\n\n[cluster]\nkey_file = \"{KEY_FILE}\"\n\n{tables}", settings.tables.trim_end())
+    format!("{}\n\n[cluster]\nkey_file = \"{KEY_FILE}\"\n\n{tables}", settings.trim_end())
         .trim_start()
         .to_owned()
 }
@@ -228,9 +228,10 @@ fn services(ours: &Ours<'_>, names: &mut Names, backends: &mut Backends<'_>) -> 
         let tls = (!certificates.is_empty()).then_some(Tls { certificate: certificates });
         let mut route = routes(&listeners);
         if tls.is_some() {
+            let has_nodes = route.iter().flat_map(Route::pools).any(|pool| backends.has_nodes(pool));
             let pools = route.iter_mut().flat_map(Route::pools_mut);
             pools.for_each(|pool| *pool = backends.over_tls(pool));
-            if !route.iter().flat_map(Route::pools).any(|pool| backends.has_nodes(pool)) {
+            if !has_nodes {
                 route.insert(0, ends_tls(backends.machines()));
             }
         }

@@ -57,13 +57,13 @@ pub(super) fn attach(
     routes.sort_by_cached_key(|route| (route.creation_timestamp(), Place::of(*route)));
     let mut statuses = Vec::new();
     for (rank, route) in routes.into_iter().enumerate() {
-        let parents: Vec<(usize, &HttpRouteParentRefs)> = parents(route, gateways).collect();
+        let parents = parents(route, gateways);
         let before = route.status.as_ref().map_or(&[][..], |status| &status.parents);
         let is_ours = |parent: &&HttpRouteStatusParents| parent.controller_name == settings.controller;
         if parents.is_empty() && !before.iter().any(|parent| is_ours(&parent)) {
             continue;
         }
-        let taken = rules(route, backends).and_then(|rules| are_valid(&rules, settings).map(|()| rules));
+        let taken = rules(route, backends).and_then(|rules| are_valid(&rules).map(|()| rules));
         let (taken, matches) = match taken {
             Ok(Rules { matches, unresolved }) => (Ok(unresolved), Rc::new(matches)),
             Err(said) => (Err(said), Rc::new(Vec::new())),
@@ -98,10 +98,7 @@ pub(super) fn attach(
 }
 
 /// The Gateways among the parents of a route.
-fn parents<'a>(
-    route: &'a HttpRoute,
-    gateways: &[Ours<'_>],
-) -> impl Iterator<Item = (usize, &'a HttpRouteParentRefs)> {
+fn parents<'a>(route: &'a HttpRoute, gateways: &[Ours<'_>]) -> Vec<(usize, &'a HttpRouteParentRefs)> {
     let namespace = route.namespace().unwrap_or_default();
     let of = |parent: &'a HttpRouteParentRefs| {
         let place = Place::new(parent.namespace.as_deref().unwrap_or(&namespace), &parent.name);
@@ -109,7 +106,7 @@ fn parents<'a>(
         let found = gateways.iter().position(|ours| Place::of(ours.gateway) == place);
         found.filter(|_| is_gateway).map(|found| (found, parent))
     };
-    route.spec.parent_refs.iter().flatten().filter_map(of).collect::<Vec<_>>().into_iter()
+    route.spec.parent_refs.iter().flatten().filter_map(of).collect()
 }
 
 /// Attaches a route to the listeners of a Gateway that a reference names, or says why there are none. A route that is not valid
@@ -166,7 +163,7 @@ fn attach_to(
 }
 
 /// Whether `cluster.toml` can have the rules, which are looked at by themselves, so that a mistake stays with its route.
-fn are_valid(rules: &Rules, settings: &Settings) -> Result<(), Said> {
+fn are_valid(rules: &Rules) -> Result<(), Said> {
     let routes = rules.matches.iter().flat_map(|matched| &matched.routes);
     // Each takes requests of its own, so that none is out of reach.
     let own_host =
@@ -198,8 +195,7 @@ fn are_valid(rules: &Rules, settings: &Settings) -> Result<(), Said> {
         }],
         switch: Vec::new(),
     };
-    let alone = Settings { tables: String::new(), ..settings.clone() };
-    let text = text(&alone, &tables);
+    let text = text("", &tables);
     let what = match Document::new(text, Path::new("route")).check_text() {
         Ok(_) => return Ok(()),
         Err(Error::Invalid(mistakes)) => {

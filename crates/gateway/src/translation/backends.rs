@@ -15,7 +15,7 @@ use switchback_wire::{SB_GENEVE_PORT, SB_NODES_HERE};
 
 use super::conditions::Said;
 use super::document::{Node, Pool, Share, Switch};
-use super::grants::{HTTP_ROUTE, Kind, SERVICE, permits};
+use super::grants::{HTTP_ROUTE, SERVICE, permits};
 use super::names::{Names, readable, with_hash};
 use crate::objects::{Objects, Place};
 
@@ -144,8 +144,7 @@ impl<'a> Backends<'a> {
         let refused = |reason, what: String| Said::no("ResolvedRefs", reason, what);
         let Reference { group, kind, namespace: other, name, port } = reference;
         if !SERVICE.is(group, kind) {
-            let what = Kind { group: "", kind: "" };
-            let (group, kind) = (group.unwrap_or(what.group), kind.unwrap_or(SERVICE.kind));
+            let (group, kind) = (group.unwrap_or(SERVICE.group), kind.unwrap_or(SERVICE.kind));
             return Err(refused(
                 "InvalidKind",
                 format!("backend {name} is a {kind} of group {group:?}, not a Service"),
@@ -186,12 +185,9 @@ impl<'a> Backends<'a> {
         self.unserved.get_or_insert_with(|| self.pool_names.name(&["no-backend"])).clone()
     }
 
-    /// Whether a pool has nodes.
+    /// Whether the pool of a reference has nodes.
     pub fn has_nodes(&self, pool: &str) -> bool {
-        let is_it = |(name, members): &(&String, &Members)| {
-            *name == pool || members.over_tls.as_deref() == Some(pool)
-        };
-        self.pools.iter().find(is_it).is_some_and(|(_, members)| members.has_nodes)
+        self.pools.get(pool).is_some_and(|members| members.has_nodes)
     }
 
     /// The pool of all machines, whose agents end TLS where no pod could.
