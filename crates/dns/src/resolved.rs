@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use switchback_config::{Addresses, Dns, Document, Error, Source};
-use switchback_runtime::privileges::{self, CapabilitySet};
+use switchback_runtime::privileges;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -221,9 +221,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-            log::warn!("{error}");
-        }
+        privileges::keep_none();
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.resolve()),
             Err(error) => log::error!("cannot resolve names: {error}"),

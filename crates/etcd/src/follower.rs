@@ -1,19 +1,17 @@
 //! The source of a daemon: a thread that follows the document.
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::hash::BuildHasher;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions};
 use switchback_config::{Document, Source};
-use switchback_runtime::Copies;
-use switchback_runtime::privileges::{self, CapabilitySet};
+use switchback_runtime::{Copies, Known, Newest, privileges};
 use tokio::sync::oneshot;
 
 use crate::address::Address;
@@ -46,25 +44,20 @@ struct Joined {
     has_left: Receiver<()>,
 }
 
+#[derive(Debug)]
 struct Shared {
     address: Address,
+    newest: Newest,
     state: Mutex<State>,
-    /// Notified when a document, or an error, has come.
-    arrived: Condvar,
 }
 
-/// What the thread has found.
-#[derive(Default)]
+/// What the thread has found beside the document.
+#[derive(Debug, Default)]
 struct State {
-    /// The newest document, or why there is none; None before any member has answered.
-    newest: Option<Result<Document, String>>,
     /// Whether a member is followed.
     is_followed: bool,
-    /// The last error, once all members have failed one after the other; None again when one answers.
-    all_failed: Option<String>,
     /// What the newest document lacks, see [`Composed::left_out`].
     left_out: Vec<String>,
-    followers: Vec<Box<dyn Fn() + Send + Sync>>,
     /// The key of the node that joins, until it has been seen.
     awaited: Option<String>,
 }
@@ -80,7 +73,7 @@ impl Followed {
     ) -> io::Result<Followed> {
         let awaited = joins.as_ref().map(|(name, _)| name.clone());
         let state = Mutex::new(State { awaited, ..State::default() });
-        let shared = Arc::new(Shared { address, state, arrived: Condvar::new() });
+        let shared = Arc::new(Shared { address, newest: Newest::default(), state });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let joined = joins.map(|(name, registration)| {
             let (leave, told_to_leave) = oneshot::channel();
@@ -96,10 +89,7 @@ impl Followed {
         let follow = {
             let shared = Arc::clone(&shared);
             move || {
-                // The thread begins before the daemon gives its own up.
-                if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-                    log::warn!("{error}");
-                }
+                privileges::keep_none();
                 runtime.block_on(shared.follow());
             }
         };
@@ -126,24 +116,14 @@ impl Drop for Followed {
 
 impl Source for Followed {
     fn newest(&self) -> Result<Document, switchback_config::Error> {
-        let nothing_yet = |state: &mut State| {
-            (state.newest.is_none() || state.awaited.is_some()) && state.all_failed.is_none()
+        let patience = |known: &Known| {
+            let is_missing = known.document.is_none() || self.shared.state().awaited.is_some();
+            if is_missing && known.failed.is_none() { PATIENCE } else { Duration::ZERO }
         };
-        let state = self.shared.state();
-        let waited = self.shared.arrived.wait_timeout_while(state, PATIENCE, nothing_yet);
-        let (mut state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let newest = self.shared.newest.wait(patience, &self.shared.address, "no member has answered");
         // Later documents are taken as they come.
-        state.awaited = None;
-        let what = match (&state.newest, &state.all_failed) {
-            (Some(Ok(document)), _) => return Ok(document.clone()),
-            (Some(Err(what)), _) | (None, Some(what)) => what.clone(),
-            (None, None) => format!("no member has answered within {} s", PATIENCE.as_secs()),
-        };
-        Err(switchback_config::Error::Read {
-            file: self.shared.address.to_string().into(),
-            source: io::Error::other(what),
-            remedy: None,
-        })
+        self.shared.state().awaited = None;
+        newest
     }
 
     fn followed(&self) -> Option<Result<Document, switchback_config::Error>> {
@@ -160,11 +140,7 @@ impl Source for Followed {
     }
 
     fn follow(&self, since: &Document, changed: Box<dyn Fn() + Send + Sync>) {
-        let mut state = self.shared.state();
-        if state.newest.as_ref().is_some_and(|newest| newest.as_ref() != Ok(since)) {
-            changed();
-        }
-        state.followers.push(changed);
+        self.shared.newest.follow(since, changed);
     }
 }
 
@@ -187,7 +163,7 @@ impl Shared {
             }
             failed += 1;
             if failed % hosts.len() == 0 {
-                self.give_up(error);
+                self.give_up(&error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
             }
@@ -228,23 +204,20 @@ impl Shared {
     /// Takes what a member has, and tells the daemon if it is something new.
     fn found(&self, host: &str, contents: &Contents) {
         let composed = contents.document(&self.address).map_err(|error| error.to_string());
-        let mut state = self.state();
-        let newest = composed.map(|Composed { document, left_out }| {
-            let new = left_out.iter().filter(|what| !state.left_out.contains(what));
-            new.for_each(|what| log::warn!("{what}"));
-            state.left_out = left_out;
-            document
-        });
-        state.awaited.take_if(|name| contents.has_node(name));
-        state.is_followed = true;
-        if state.all_failed.take().is_some() {
+        let newest = || {
+            let mut state = self.state();
+            state.awaited.take_if(|name| contents.has_node(name));
+            state.is_followed = true;
+            composed.map(|Composed { document, left_out }| {
+                let new = left_out.iter().filter(|what| !state.left_out.contains(what));
+                new.for_each(|what| log::warn!("{what}"));
+                state.left_out = left_out;
+                document
+            })
+        };
+        if self.newest.found(newest) {
             log::info!("etcd at {host} answers again");
         }
-        if state.newest.as_ref() != Some(&newest) {
-            state.newest = Some(newest);
-            state.followers.iter().for_each(|changed| changed());
-        }
-        self.arrived.notify_all();
     }
 
     /// Notes that a member has failed. Returns whether it was followed.
@@ -257,18 +230,9 @@ impl Shared {
     }
 
     /// Notes that all members have failed.
-    fn give_up(&self, last: Error) {
-        let mut state = self.state();
-        if state.all_failed.is_none() {
+    fn give_up(&self, last: &Error) {
+        if self.newest.fail(last.to_string()) {
             log::warn!("no member of etcd answers, the configuration stays; {last}");
         }
-        state.all_failed = Some(last.to_string());
-        self.arrived.notify_all();
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
     }
 }

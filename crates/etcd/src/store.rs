@@ -3,14 +3,13 @@
 //! Beside the document is a record of each of its versions. Both are written in one transaction, which has no effect if the
 //! document is another one than its author has seen. A document that somebody writes by other means has no record.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, SortOrder, SortTarget, Txn, TxnOp};
 use jiff::Timestamp;
-use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 use switchback_config::Document;
+use switchback_runtime::without_sigpipe;
 
 use crate::address::Address;
 use crate::contents::Contents;
@@ -147,8 +146,7 @@ impl Store {
     /// Asks the members one after the other until one answers, for some seconds: after its leader has died, etcd answers
     /// nothing until the others have chosen another one.
     ///
-    /// Asks from a thread that blocks SIGPIPE: commands end by it when nobody reads their output, and not because a member
-    /// has closed a connection.
+    /// Asks [without SIGPIPE](without_sigpipe).
     fn with_member<T: Send>(
         &self,
         request: impl AsyncFn(&Member) -> Result<T, Error> + Sync,
@@ -173,12 +171,7 @@ impl Store {
             }
             unreachable!("an address has a host, and a cycle has no end");
         };
-        let ask = || {
-            SigSet::from(Signal::SIGPIPE).thread_block().expect("a valid set of signals");
-            self.runtime.block_on(attempts())
-        };
-        let asked = thread::scope(|scope| scope.spawn(ask).join());
-        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        without_sigpipe(|| self.runtime.block_on(attempts()))
     }
 }
 

@@ -5,19 +5,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, watcher::DefaultBackoff};
 use kube::{Api, Client};
-use nix::sys::signal::{SigSet, Signal};
 use switchback_config::{Document, Source, replace_private};
-use switchback_runtime::Copies;
-use switchback_runtime::privileges::{self, CapabilitySet};
+use switchback_runtime::{Copies, Known, Newest, privileges, without_sigpipe};
 
 use crate::client::{WATCH, connect};
 use crate::objects::Place;
@@ -49,13 +47,7 @@ impl Address {
             let api: Api<Secret> = Api::namespaced(connect().await?, &self.0.namespace);
             api.get_opt(&self.0.name).await.map_err(Error::Api)
         };
-        // Commands end by SIGPIPE when nobody reads their output, and not because the API server has closed a connection.
-        let ask = || {
-            SigSet::from(Signal::SIGPIPE).thread_block().expect("a valid set of signals");
-            runtime.block_on(read)
-        };
-        let asked = thread::scope(|scope| scope.spawn(ask).join());
-        let secret = asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let secret = without_sigpipe(|| runtime.block_on(read))?;
         let secret = secret.ok_or_else(|| Error::Secret(absent(self)))?;
         let published = Published::of(&secret).map_err(|what| Error::Secret(format!("{self}: {what}")))?;
         let files = Files::new(directory, "command");
@@ -105,25 +97,7 @@ pub struct Followed {
 struct Shared {
     address: Address,
     files: Files,
-    state: Mutex<State>,
-    /// Notified when a document, or an error, has come.
-    arrived: Condvar,
-}
-
-/// What the thread has found.
-#[derive(Default)]
-struct State {
-    /// The newest document, or why there is none; None before the API server has answered.
-    newest: Option<Result<Document, String>>,
-    /// The last error; None again when the API server answers.
-    failed: Option<String>,
-    followers: Vec<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("failed", &self.failed).finish_non_exhaustive()
-    }
+    newest: Newest,
 }
 
 /// The files that documents name, in a directory of their own. Their names tell their content, but for the key.
@@ -174,16 +148,13 @@ impl Followed {
     pub fn start(address: Address, role: &str, directory: &Path) -> io::Result<Followed> {
         let copies = Copies::start(directory, role, address.to_string())?;
         let files = Files::new(directory, role);
-        let shared = Shared { address, files, state: Mutex::default(), arrived: Condvar::new() };
+        let shared = Shared { address, files, newest: Newest::default() };
         let shared = Arc::new(shared);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let follow = {
             let shared = Arc::clone(&shared);
             move || {
-                // The thread begins before the daemon gives its own up.
-                if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-                    log::warn!("{error}");
-                }
+                privileges::keep_none();
                 runtime.block_on(shared.follow());
             }
         };
@@ -195,32 +166,14 @@ impl Followed {
 
 impl Source for Followed {
     fn newest(&self) -> Result<Document, switchback_config::Error> {
-        let begun = Instant::now();
-        let mut state = self.shared.state();
-        loop {
-            let patience = match &state.newest {
-                Some(Ok(document)) => return Ok(document.clone()),
-                // A copy is better than none.
-                Some(Err(_)) if self.copies.last().is_some() => Duration::ZERO,
-                Some(Err(_)) => ABSENT,
-                None => PATIENCE,
-            };
-            let left = patience.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.shared.arrived.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-        }
-        let what = match (&state.newest, &state.failed) {
-            (Some(Err(what)), _) | (_, Some(what)) => what.clone(),
-            _ => format!("the API server has not answered within {} s", PATIENCE.as_secs()),
+        let patience = |known: &Known| match known.document {
+            Some(Ok(_)) => Duration::ZERO,
+            // A copy is better than none.
+            Some(Err(_)) if self.copies.last().is_some() => Duration::ZERO,
+            Some(Err(_)) => ABSENT,
+            None => PATIENCE,
         };
-        Err(switchback_config::Error::Read {
-            file: self.shared.address.to_string().into(),
-            source: io::Error::other(what),
-            remedy: None,
-        })
+        self.shared.newest.wait(patience, &self.shared.address, "the API server has not answered")
     }
 
     fn followed(&self) -> Option<Result<Document, switchback_config::Error>> {
@@ -234,26 +187,19 @@ impl Source for Followed {
 
     fn accept(&self, document: &Document) {
         self.copies.keep(document);
-        let is_newest = self.shared.state().newest.as_ref() == Some(&Ok(document.clone()));
-        if is_newest && let Err(error) = self.shared.files.keep_those_of(document) {
+        if self.shared.newest.is(document)
+            && let Err(error) = self.shared.files.keep_those_of(document)
+        {
             log::warn!("cannot remove files that are not needed any more: {error}");
         }
     }
 
     fn follow(&self, since: &Document, changed: Box<dyn Fn() + Send + Sync>) {
-        let mut state = self.shared.state();
-        if state.newest.as_ref().is_some_and(|newest| newest.as_ref() != Ok(since)) {
-            changed();
-        }
-        state.followers.push(changed);
+        self.shared.newest.follow(since, changed);
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     async fn follow(&self) {
         let client = loop {
             match connect().await {
@@ -295,25 +241,16 @@ impl Shared {
             })?;
             Ok(self.files.document(&self.address, published.text, published.version))
         });
-        let mut state = self.state();
-        if state.failed.take().is_some() {
+        if self.newest.found(|| newest) {
             log::info!("the API server answers again");
         }
-        if state.newest.as_ref() != Some(&newest) {
-            state.newest = Some(newest);
-            state.followers.iter().for_each(|changed| changed());
-        }
-        self.arrived.notify_all();
     }
 
     /// Notes that the API server does not answer.
     fn fail(&self, error: &str) {
-        let mut state = self.state();
-        if state.failed.is_none() {
+        if self.newest.fail(error.to_owned()) {
             log::warn!("the API server does not answer, the configuration stays; {error}");
         }
-        state.failed = Some(error.to_owned());
-        self.arrived.notify_all();
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use switchback_config::{Document, replace_private};
 
-use crate::privileges::{self, CapabilitySet};
+use crate::privileges;
 
 /// The copy of a daemon, and the thread that writes it, so that no daemon waits for a disk.
 #[derive(Debug)]
@@ -35,10 +35,7 @@ impl Copies {
         let keep = {
             let copy = copy.clone();
             move || {
-                // The thread begins before the daemon gives its own up.
-                if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
-                    log::warn!("{error}");
-                }
+                privileges::keep_none();
                 copy.keep(&documents);
             }
         };

@@ -21,6 +21,7 @@ pub mod listeners;
 pub mod maps;
 pub mod marks;
 pub mod netlink;
+mod newest;
 pub mod pins;
 pub mod privileges;
 pub mod programs;
@@ -33,7 +34,8 @@ pub use copies::Copies;
 pub use error::{Doing, Error, Result};
 pub use facts::Facts;
 pub use follower::Follower;
-pub use signals::{Ender, Signals, Wishes};
+pub use newest::{Known, Newest};
+pub use signals::{Ender, Signals, Wishes, without_sigpipe};
 pub use sockmap::hides_unread;
 pub use source::first_document;
 

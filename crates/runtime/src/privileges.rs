@@ -25,6 +25,14 @@ pub fn keep_only(these: CapabilitySet) -> Result<()> {
     set_no_new_privs(true).doing(|| "give up new privileges")
 }
 
+/// Gives up what [`keep_only`] can take from a thread that begins before its daemon gives its own privileges up. A thread that cannot
+/// goes on.
+pub fn keep_none() {
+    if let Err(error) = keep_only(CapabilitySet::empty()) {
+        log::warn!("{error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

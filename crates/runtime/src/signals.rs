@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
@@ -109,6 +110,17 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
+}
+
+/// Does work with sockets in a thread that blocks SIGPIPE, and waits for it: commands end by that signal when nobody reads their output,
+/// and not because a server has closed a connection.
+pub fn without_sigpipe<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let work = || {
+        SigSet::from(Signal::SIGPIPE).thread_block().expect("a valid set of signals");
+        work()
+    };
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[cfg(test)]
