@@ -447,5 +447,6 @@ fn pool_nodes(plan: &Plan, pool: &Pool, service: &Service) -> PoolNodes {
         resume: pool.resume,
         protocol: pool.protocol,
         most_ejected: pool.outliers.map(|outliers| outliers.most_ejected(pool.nodes.len())),
+        empty_status: pool.empty_status,
     }
 }

@@ -77,6 +77,23 @@ fn no_protocol_in_common() -> Result {
     Ok(())
 }
 
+/// A pool may wait for its nodes.
+#[test]
+fn a_pool_without_nodes_answers_with_its_status() -> Result {
+    const ROUTES: &str = "[[service.route]]\npath = \"/early\"\npool = \"early\"\n\
+        [[service.route]]\npath = \"/usual\"\npool = \"usual\"\n\
+        [[pool]]\nname = \"early\"\npolicy = \"random\"\nempty_status = 500\n\
+        [[pool]]\nname = \"usual\"\npolicy = \"random\"\n";
+    let cluster = Cluster::start_with(Plan { tls_routes: ROUTES, ..plan(1, "") })?;
+    for http in ["--http1.1", "--http2"] {
+        let mut options = vec![http, "-w", "%{response_code}\\n"];
+        let urls = [url("/early"), url("/usual"), url("/small")];
+        urls.iter().for_each(|url| options.extend(["-o", "/dev/null", url]));
+        assert_eq!(run_curl(&cluster, &options)?.success()?, "500\n503\n200\n", "{http}");
+    }
+    cluster.down()
+}
+
 #[test]
 fn without_its_server_a_node_answers_502_and_says_that_it_ends() -> Result {
     let mut cluster = Cluster::prepare(plan(1, ""))?;

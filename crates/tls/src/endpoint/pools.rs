@@ -36,6 +36,8 @@ pub struct PoolNodes {
     pub protocol: ServerProtocol,
     /// Most nodes that are ejected at the same time; None if the pool knows no outliers.
     pub most_ejected: Option<usize>,
+    /// Status of the answer to requests if there is no node.
+    pub empty_status: u16,
 }
 
 /// Where the requests for a pool go.
@@ -44,6 +46,8 @@ pub(super) enum PoolWay {
     Here(Box<Here>),
     /// To other machines; none of this one's nodes is in the pool.
     Elsewhere(Box<Elsewhere>),
+    /// Nowhere, since the pool has no node: the client gets this status.
+    Empty(u16),
 }
 
 impl PoolWay {
@@ -55,6 +59,9 @@ impl PoolWay {
         shared: &Shared,
         fields: usize,
     ) -> Self {
+        if members.is_empty() && nodes.others.is_empty() {
+            return PoolWay::Empty(nodes.empty_status);
+        }
         let elsewhere = Elsewhere::new(&nodes, wanted, shared, fields);
         match members.is_empty() {
             true => PoolWay::Elsewhere(Box::new(elsewhere)),

@@ -338,7 +338,7 @@ impl Service {
     pub(super) fn here(&self, pool: u32) -> Option<&Here> {
         self.pools.values().find_map(|way| match way {
             PoolWay::Here(here) if here.pool == pool => Some(&**here),
-            PoolWay::Here(_) | PoolWay::Elsewhere(_) => None,
+            PoolWay::Here(_) | PoolWay::Elsewhere(_) | PoolWay::Empty(_) => None,
         })
     }
 
@@ -364,6 +364,7 @@ impl Service {
         match self.pools.get(&pool) {
             Some(PoolWay::Here(here)) => Way::Here(here, route),
             Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others, route),
+            Some(PoolWay::Empty(status)) => Way::Respond(*status),
             None => Way::Nowhere,
         }
     }
@@ -386,7 +387,7 @@ impl Service {
     pub(super) fn failing(&self) -> Vec<u32> {
         let failing = |pool: &PoolWay| match pool {
             PoolWay::Here(here) => here.is_outlier().then_some(here.pool),
-            PoolWay::Elsewhere(_) => None,
+            PoolWay::Elsewhere(_) | PoolWay::Empty(_) => None,
         };
         self.pools.values().filter_map(failing).collect()
     }
@@ -396,6 +397,7 @@ impl Service {
         self.pools.values().any(|pool| match pool {
             PoolWay::Here(here) => here.protocol == ServerProtocol::H2c,
             PoolWay::Elsewhere(others) => others.protocol == ServerProtocol::H2c,
+            PoolWay::Empty(_) => false,
         })
     }
 
@@ -406,7 +408,7 @@ impl Service {
                 let mut members = here.group.members().iter();
                 !here.others.is_empty() || members.any(|member| **member.name() != *node.name)
             }
-            PoolWay::Elsewhere(_) => false,
+            PoolWay::Elsewhere(_) | PoolWay::Empty(_) => false,
         })
     }
 
@@ -414,7 +416,7 @@ impl Service {
     pub(super) fn pool_with(&self, action: &Action, node: &str) -> Option<usize> {
         action.pools().find(|pool| match self.pools.get(pool) {
             Some(PoolWay::Here(here)) => here.group.members().iter().any(|member| **member.name() == *node),
-            Some(PoolWay::Elsewhere(_)) | None => false,
+            Some(PoolWay::Elsewhere(_) | PoolWay::Empty(_)) | None => false,
         })
     }
 
