@@ -55,10 +55,7 @@ impl Config {
                 left_out.iter().for_each(|what| eprintln!("warning: {}", printable(what)));
                 Ok(document)
             }
-            Config::Kubernetes(address) => {
-                let failed = |error: kubernetes::Error| Failure::system(error.to_string());
-                address.document(&state_directory()).map_err(failed)
-            }
+            Config::Kubernetes(address) => Ok(address.document(&state_directory())?),
         }
     }
 
@@ -82,6 +79,8 @@ impl Config {
         role: &str,
         joins: Option<(String, Registration)>,
     ) -> Result<Arc<dyn Source>, Failure> {
+        let failed = |error| Failure::system(format!("cannot follow {self}: {error}"));
+        let directory = state_directory();
         let source: Arc<dyn Source> = match self {
             Config::File(_) | Config::Kubernetes(_) if joins.is_some() => {
                 return Err(Failure::system(
@@ -90,17 +89,14 @@ impl Config {
             }
             Config::File(file) => Arc::new(FileSource(file.clone())),
             Config::Etcd(address) => {
-                let followed = Followed::start(address.clone(), role, &state_directory(), joins);
-                let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
-                Arc::new(followed.map_err(failed)?)
+                Arc::new(Followed::start(address.clone(), role, &directory, joins).map_err(failed)?)
             }
             Config::Kubernetes(address) => {
-                let followed = kubernetes::Followed::start(address.clone(), role, &state_directory());
-                let failed = |error| Failure::system(format!("cannot follow {address}: {error}"));
+                let followed = kubernetes::Followed::start(address.clone(), role, &directory);
                 Arc::new(followed.map_err(failed)?)
             }
         };
-        Ok(Arc::new(Resolved::new(source, role, &state_directory())))
+        Ok(Arc::new(Resolved::new(source, role, &directory)))
     }
 
     /// The name that the document has for a machine. In Kubernetes, names of machines have dots.

@@ -98,6 +98,12 @@ impl From<switchback_etcd::Error> for Failure {
     }
 }
 
+impl From<switchback_gateway::Error> for Failure {
+    fn from(error: switchback_gateway::Error) -> Self {
+        Failure::system(error.to_string())
+    }
+}
+
 impl From<ScenarioError> for Failure {
     fn from(error: ScenarioError) -> Self {
         match error {

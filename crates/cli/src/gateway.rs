@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use switchback_config::Document;
-use switchback_gateway::{Address, Error, IpNet, Options, Settings};
+use switchback_gateway::{Address, IpNet, Options, Settings};
 use switchback_runtime::privileges::{self, CapabilitySet};
 
 use crate::daemon::Log;
@@ -45,8 +45,7 @@ impl Gateway {
         privileges::keep_only(CapabilitySet::empty())?;
         let settings = Settings { controller, addresses, tables };
         settings.check()?;
-        let failed = |error: Error| Failure::system(error.to_string());
-        switchback_gateway::run(Options { publish, settings }).map_err(failed)
+        Ok(switchback_gateway::run(Options { publish, settings })?)
     }
 }
 

@@ -21,6 +21,7 @@ mod dns;
 mod document;
 mod error;
 mod files;
+mod fitting;
 mod hash_key;
 mod health;
 mod key;
@@ -66,6 +67,7 @@ pub use dns::{Dns, NodesFrom};
 pub use document::{read, resemblance};
 pub use error::{Diagnostic, Error, Severity, read_text};
 pub use files::{Checked, Finding, TlsFile, TlsFiles};
+pub use fitting::{Fitting, take_fitting};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
 pub use key::{
@@ -86,11 +88,12 @@ pub use reference::{FileReference, KeyReference, NOTATION, TableReference, files
 pub use reports::Reports;
 pub use resolved::Addresses;
 pub use rewrite::{CERTIFICATE_FIELDS, CLIENT_FIELDS, NewField, Rewrite, is_same_variable};
-pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, Split, ValueMatch};
+pub use route::{Action, Conditions, FieldMatch, HostMatch, PathMatch, Route, SHARES, Split, ValueMatch};
 pub use service::{MAX_LISTEN, Service};
 pub use source::{Document, FileSource, Source};
 pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::{PolicyKind, Terms};
+pub use syntax::MAX_NAME;
 pub use tls::{
     CertificateFiles, CertificateSource, ClientAddress, ClientAuth, ClientCertificates, HandOver, Model,
     Protocol, Server, TicketScope, Tls, TlsMode, TlsVersion,

@@ -4,7 +4,6 @@
 
 mod value;
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -17,9 +16,9 @@ use crate::persistence::Mode;
 use crate::validate::DOMAINS_MAX;
 use crate::{
     Adoption, Balance, Challenge, ClientAddress, ClientAuth, HandOver, HashKey, LogFormat, MAX_LISTEN,
-    MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SameSite, Scheme,
-    ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, dns, health, limits, outliers, persistence,
-    pool, rate, redirect, reports, shape, syntax, tls,
+    MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model, Over, PolicyKind, Protocol, Resume, SHARES, SameSite,
+    Scheme, ServerProtocol, TicketScope, TlsVersion, WEIGHTS, access_log, dns, health, limits, outliers,
+    persistence, pool, rate, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, OneOrMany, Spanned, Texts};
@@ -29,8 +28,6 @@ const HASH_KEYS: &str = "`\"client\"`, `\"path\"`, `\"header NAME\"`, `\"cookie 
 /// A host in a URL.
 const ONE_HOST: &str = "a name or an address, an IPv6 address in brackets; without port";
 
-/// Allowed weights of pools.
-pub(crate) const SHARES: RangeInclusive<u32> = 0..=1_000_000;
 /// Of a route.
 const HOSTS: &str = "a name, an address, or `*.example.com` for every name that ends so and is longer";
 const PATHS: &str = "`/` and then visible ASCII without `\"#<>?\\`, in normal form";

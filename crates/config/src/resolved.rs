@@ -7,11 +7,12 @@
 //!
 //! [`Document::addresses`]: crate::Document::addresses
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use crate::error::Mistake;
+use crate::fitting::take_fitting;
 use crate::mistakes::Mistakes;
 use crate::raw::{Spanned, Texts};
 use crate::{Cluster, Document, MAX_NODES, NodesFrom, document, raw, syntax, validate};
@@ -57,14 +58,14 @@ impl Member {
         Spanned::new(value, self.at.clone())
     }
 
-    /// The `[[node]]` that stands for it.
-    fn node(&self, pool: Spanned<String>) -> raw::Node {
+    /// The `[[node]]` that stands for it, in no pool yet.
+    fn node(&self) -> raw::Node {
         let server =
             self.port.map(|port| Texts::List(self.servers(port).map(|text| self.spanned(text)).into()));
         raw::Node {
             name: self.spanned(self.name()),
             address: self.spanned(self.address.to_string()),
-            pools: vec![pool],
+            pools: Vec::new(),
             weight: None,
             zone: None,
             drain: false,
@@ -96,28 +97,13 @@ impl Document {
         let (members, mut left_out) = file.members(&self.addresses);
         let mut validated = validate(file, mistakes, self)?;
         if !members.is_empty() {
-            let mut fitting = Vec::new();
-            self.take_fitting(&mut fitting, &members, &mut left_out);
-            validated = self.with(&fitting)?;
+            let fitting = take_fitting(validated, &members, |members| self.with(members));
+            validated = fitting.value;
+            let whys = fitting.left_out.iter();
+            left_out.extend(whys.filter_map(|(member, why)| Some(member.left_out(&why.first()?.what))));
         }
         validated.warnings.extend(left_out);
         Ok(validated)
-    }
-
-    /// Adds to `fitting` those of the others with which the file holds.
-    fn take_fitting(&self, fitting: &mut Vec<Member>, others: &[Member], left_out: &mut Vec<Mistake>) {
-        let all = [fitting.as_slice(), others].concat();
-        match (self.with(&all), others) {
-            (Ok(_), _) => *fitting = all,
-            (Err(mistakes), [one]) => {
-                left_out.extend(mistakes.first().map(|mistake| one.left_out(&mistake.what)));
-            }
-            (Err(_), _) => {
-                let (some, rest) = others.split_at(others.len() / 2);
-                self.take_fitting(fitting, some, left_out);
-                self.take_fitting(fitting, rest, left_out);
-            }
-        }
     }
 
     /// Checks the text with these nodes.
@@ -146,7 +132,7 @@ impl raw::File {
             vips.filter_map(|vip| Some(vip.get_ref().parse::<SocketAddr>().ok()?.ip())).collect();
         let of_file: BTreeSet<IpAddr> = self.addresses().into_iter().flatten().collect();
         let room = MAX_NODES.saturating_sub(self.node.len());
-        let mut new = BTreeSet::new();
+        let mut new = HashSet::new();
         for (pool, file) in self.pool.iter().enumerate() {
             let Some(text) = &file.nodes_from else { continue };
             let Ok(NodesFrom { host, port }) = syntax::nodes_from(text.get_ref()) else { continue };
@@ -165,11 +151,11 @@ impl raw::File {
                     Err(what) => warnings.push(member.left_out(&what)),
                     Ok(_) if vips.contains(&address) => warnings.push(member.left_out("it is a VIP")),
                     Ok(_) if of_file.contains(&address) => members.push(member),
-                    Ok(_) if new.len() >= room && !new.contains(&member.name()) => {
+                    Ok(_) if new.len() >= room && !new.contains(&(address, port)) => {
                         warnings.push(member.left_out(&format!("there are {MAX_NODES} nodes already")));
                     }
                     Ok(_) => {
-                        new.insert(member.name());
+                        new.insert((address, port));
                         members.push(member);
                     }
                 }
@@ -185,23 +171,25 @@ impl raw::File {
 
     /// Puts addresses into their pools: the nodes of the file with such an address, or else one of its own.
     pub(crate) fn add(&mut self, members: &[Member]) {
-        let of_file = self.addresses();
+        let mut of_file: HashMap<IpAddr, Vec<usize>> = HashMap::new();
+        for (index, address) in self.addresses().into_iter().enumerate() {
+            address.into_iter().for_each(|address| of_file.entry(address).or_default().push(index));
+        }
+        let mut added: HashMap<_, usize> = HashMap::new();
         for member in members {
-            let has = |index: usize, node: &raw::Node| match of_file.get(index) {
-                Some(address) => *address == Some(member.address),
-                None => *node.name.get_ref() == member.name(),
-            };
+            let indices = of_file.get(&member.address).map(Vec::as_slice).unwrap_or_else(|| {
+                let index = added.entry((member.address, member.port)).or_insert_with(|| {
+                    self.node.push(member.node());
+                    self.node.len() - 1
+                });
+                std::slice::from_ref(index)
+            });
             let pool = &self.pool[member.pool];
-            let name = || member.spanned(pool.name.get_ref().clone());
-            let mut is_new = true;
-            for (_, node) in self.node.iter_mut().enumerate().filter(|(index, node)| has(*index, node)) {
-                is_new = false;
+            for index in indices {
+                let node = &mut self.node[*index];
                 if !pool.names(node) {
-                    node.pools.push(name());
+                    node.pools.push(member.spanned(pool.name.get_ref().clone()));
                 }
-            }
-            if is_new {
-                self.node.push(member.node(name()));
             }
         }
     }

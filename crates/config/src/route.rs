@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::{ClientMatch, HashKey, Limit, Mirror, Pattern, Protocol, Redirect, RequestRate, Rewrite};
@@ -59,6 +60,9 @@ pub enum Action {
     /// The client gets this status.
     Respond(u16),
 }
+
+/// Allowed weights of pools that share a route's requests.
+pub const SHARES: RangeInclusive<u32> = 0..=1_000_000;
 
 /// Pools that share a route's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

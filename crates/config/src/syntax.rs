@@ -19,7 +19,7 @@ const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
 /// Characters of a URL's path besides letters and digits (RFC 3986 section 3.3).
 const PATH_MARKS: &str = "-._~!$&'()*+,;=:@%/";
 /// Greatest length of a name, and of a label of a host name.
-pub(crate) const MAX_NAME: usize = 63;
+pub const MAX_NAME: usize = 63;
 /// Greatest length of a host name (RFC 1035 section 2.3.4, without the root's dot and the lengths).
 const MAX_HOST: usize = 253;
 /// Prefixes of cookie names that browsers check (RFC 6265bis section 4.1.3).
@@ -37,9 +37,9 @@ const MAX_SLIPS: usize = 2;
 
 /// Methods that are always in upper case, from RFC 9110 and RFC 5789.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
-/// Statuses that redirect a client to the URL in `Location`, from RFC 9110 section 15.4.
 /// Statuses of routes that ask no server.
 pub(crate) const RESPOND_STATUSES: [u16; 6] = [403, 404, 410, 451, 500, 503];
+/// Statuses that redirect a client to the URL in `Location`, from RFC 9110 section 15.4.
 pub(crate) const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
@@ -209,7 +209,7 @@ pub(crate) fn nodes_from(text: &str) -> Result<NodesFrom, String> {
             Some((host, port)) => (host, Some(port.parse().ok().filter(|port| *port > 0)?)),
         };
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        is_no_address(&host).then_some(NodesFrom { host, port })
+        is_dns_name(&host).then_some(NodesFrom { host, port })
     };
     read().ok_or_else(|| {
         format!(
@@ -345,7 +345,7 @@ pub(crate) fn host(text: &str) -> Result<HostMatch, String> {
 }
 
 /// A name in DNS, in lower case.
-fn is_no_address(text: &str) -> bool {
+fn is_dns_name(text: &str) -> bool {
     let last = text.rsplit('.').next().unwrap_or_default();
     is_host_name(text) && !last.starts_with(|c: char| c.is_ascii_digit())
 }
@@ -557,7 +557,7 @@ pub(crate) fn domain(text: &str) -> Result<String, String> {
             "domain {text:?} has a wildcard, whose proof takes DNS-01, which is not offered; allowed are whole names"
         ));
     }
-    if is_no_address(&lower) && !lower.contains('_') {
+    if is_dns_name(&lower) && !lower.contains('_') {
         return Ok(lower);
     }
     Err(format!("bad domain {text:?}, allowed is a host name such as \"shop.example.com\", and no address"))

@@ -1,7 +1,9 @@
 //! The copy on disk of the addresses that names had last: a line for each name, the addresses behind it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use switchback_config::{Addresses, replace_private};
@@ -25,8 +27,7 @@ impl Kept {
 
     /// Replaces the copy: whenever the machine stops, there is a whole one.
     pub(crate) fn write(&self, addresses: &Addresses) -> io::Result<()> {
-        let line = |(name, addresses): (&String, _)| {
-            let addresses: &std::collections::BTreeSet<_> = addresses;
+        let line = |(name, addresses): (&String, &BTreeSet<IpAddr>)| {
             let words = addresses.iter().map(|address| format!(" {address}"));
             format!("{name}{}\n", words.collect::<String>())
         };

@@ -6,11 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use switchback_config::{Addresses, Dns, Document, Error, Source};
-use switchback_runtime::privileges;
+use switchback_runtime::{privileges, without_sigpipe};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -205,9 +204,8 @@ impl Shared {
                 Addresses::new()
             });
             let shared = Arc::clone(self);
-            // The thread ends with the process.
-            match thread::Builder::new().name("dns".to_owned()).spawn(move || shared.run()) {
-                Ok(_) => state.runs = true,
+            match privileges::spawn("dns", move || shared.run()) {
+                Ok(()) => state.runs = true,
                 Err(error) => log::error!("cannot start a thread that resolves names: {error}"),
             }
         }
@@ -221,7 +219,6 @@ impl Shared {
     }
 
     fn run(&self) {
-        privileges::keep_none();
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.resolve()),
             Err(error) => log::error!("cannot resolve names: {error}"),
@@ -238,11 +235,7 @@ impl Shared {
                 (due, state.names.next(), state.servers.clone())
             };
             for name in due {
-                let servers = servers.clone();
-                questions.spawn(async move {
-                    let outcome = ask(&servers, &name).await;
-                    (name, outcome)
-                });
+                questions.spawn(outcome(name, servers.clone()));
             }
             let time_comes = async {
                 match next {
@@ -313,6 +306,12 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// A name, and what the servers say of it.
+async fn outcome(name: String, servers: Vec<SocketAddr>) -> (String, Result<Answer, String>) {
+    let outcome = ask(&servers, &name).await;
+    (name, outcome)
+}
+
 /// The document with the addresses of its names as they are now, and a line for each name that has none. For a command
 /// that ends.
 pub fn resolve(document: &Document) -> io::Result<(Document, Vec<String>)> {
@@ -322,18 +321,12 @@ pub fn resolve(document: &Document) -> io::Result<(Document, Vec<String>)> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let questions = async {
-        let mut questions = JoinSet::new();
-        for name in names {
-            let servers = servers.clone();
-            questions.spawn(async move {
-                let outcome = ask(&servers, &name).await;
-                (name, outcome)
-            });
-        }
-        questions.join_all().await
+        let questions = names.into_iter().map(|name| outcome(name, servers.clone()));
+        questions.collect::<JoinSet<_>>().join_all().await
     };
+    let outcomes = without_sigpipe(|| runtime.block_on(questions));
     let (mut addresses, mut failed) = (Addresses::new(), Vec::new());
-    for (name, outcome) in runtime.block_on(questions) {
+    for (name, outcome) in outcomes {
         match outcome {
             Ok(answer) => drop(addresses.insert(name, answer.addresses)),
             Err(what) => failed.push(format!("cannot resolve {name}: {what}")),

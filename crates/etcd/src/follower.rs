@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions};
@@ -86,15 +85,8 @@ impl Followed {
             });
             Joined { leave, has_left }
         });
-        let follow = {
-            let shared = Arc::clone(&shared);
-            move || {
-                privileges::keep_none();
-                runtime.block_on(shared.follow());
-            }
-        };
-        // The thread ends with the process.
-        thread::Builder::new().name("etcd".to_owned()).spawn(follow)?;
+        let follower = Arc::clone(&shared);
+        privileges::spawn("etcd", move || runtime.block_on(follower.follow()))?;
         // Hosts are not in its place: an etcd cluster whose members have moved is the same.
         let place = format!("{} in etcd", shared.address.document_key());
         let copies = Copies::start(directory, role, place)?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use switchback_config::Document;
+use switchback_config::{Document, take_fitting};
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,40 +77,39 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
             Err(what) => left_out.push(is_left_out(name, &what.trim_end().replace('\n', ", "))),
         }
     }
-    let mut all = document.clone();
-    blocks.iter().for_each(|(_, block)| append(&mut all, block));
-    if blocks.is_empty() || mistakes(&all).is_none() {
-        return Composed { document: all, left_out };
-    }
-    if mistakes(&document).is_some() {
+    if blocks.is_empty() {
         return Composed { document, left_out };
     }
-    let mut holds = document;
-    for (name, block) in blocks {
-        let mut more = holds.clone();
-        append(&mut more, &block);
-        match mistakes(&more) {
-            None => holds = more,
-            Some(what) => left_out.push(is_left_out(name, &what)),
-        }
+    if let Ok(document) = checked(with(&document, &blocks)) {
+        return Composed { document, left_out };
     }
-    Composed { document: holds, left_out }
+    if checked(document.clone()).is_err() {
+        return Composed { document, left_out };
+    }
+    let fitting = take_fitting(document.clone(), &blocks, |blocks| checked(with(&document, blocks)));
+    left_out.extend(fitting.left_out.into_iter().map(|((name, _), what)| is_left_out(name, &what)));
+    Composed { document: fitting.value, left_out }
 }
 
 fn is_left_out(name: &str, why: &str) -> String {
     format!("a node that has joined is left out, {name}: {why}")
 }
 
-/// Adds a block behind the text.
-fn append(Document { text, .. }: &mut Document, block: &str) {
-    text.truncate(text.trim_end().len());
-    text.push_str("\n\n");
-    text.push_str(block);
+/// A document with blocks behind its text.
+fn with(document: &Document, blocks: &[(&String, String)]) -> Document {
+    let mut text = document.text.clone();
+    for (_, block) in blocks {
+        text.truncate(text.trim_end().len());
+        text.push_str("\n\n");
+        text.push_str(block);
+    }
+    Document { text, ..document.clone() }
 }
 
-/// What is wrong with a document, apart from its keys.
-fn mistakes(document: &Document) -> Option<String> {
-    document.check_text().err().map(|error| error.to_string())
+/// The document, or what is wrong with it apart from its keys.
+fn checked(document: Document) -> Result<Document, String> {
+    document.check_text().map_err(|error| error.to_string())?;
+    Ok(document)
 }
 
 #[cfg(test)]

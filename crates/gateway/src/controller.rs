@@ -96,6 +96,8 @@ async fn control(options: Options) -> Result<(), Error> {
 /// The resources, as watches tell of them.
 struct Watched {
     stores: Stores,
+    /// The Secret with the document.
+    own: Store<Secret>,
     /// Notified of changes.
     changed: Arc<Notify>,
 }
@@ -110,8 +112,6 @@ struct Stores {
     secrets: Store<Secret>,
     namespaces: Store<k8s_openapi::api::core::v1::Namespace>,
     nodes: Store<k8s_openapi::api::core::v1::Node>,
-    /// The Secret with the document.
-    own: Store<Secret>,
 }
 
 impl Watched {
@@ -132,14 +132,13 @@ impl Watched {
             secrets: watches.watch(tls),
             namespaces: watches.watch(all()),
             nodes: watches.watch(all()),
-            own,
         };
-        Watched { stores, changed }
+        Watched { stores, own, changed }
     }
 
     /// Waits until all resources are known.
     async fn until_ready(&self) {
-        let Stores { classes, gateways, routes, grants, services, slices, secrets, namespaces, nodes, own } =
+        let Stores { classes, gateways, routes, grants, services, slices, secrets, namespaces, nodes } =
             &self.stores;
         // Their writers live as long as their tasks, which have no end.
         let _ = tokio::join!(
@@ -152,28 +151,18 @@ impl Watched {
             secrets.wait_until_ready(),
             namespaces.wait_until_ready(),
             nodes.wait_until_ready(),
-            own.wait_until_ready(),
+            self.own.wait_until_ready(),
         );
     }
 
     /// Resource version of the Secret with the document.
     fn own_version(&self) -> Option<String> {
-        self.stores.own.state().first().and_then(|secret| secret.resource_version())
+        self.own.state().first().and_then(|secret| secret.resource_version())
     }
 
     fn objects(&self) -> Objects {
-        let Stores {
-            classes,
-            gateways,
-            routes,
-            grants,
-            services,
-            slices,
-            secrets,
-            namespaces,
-            nodes,
-            own: _,
-        } = &self.stores;
+        let Stores { classes, gateways, routes, grants, services, slices, secrets, namespaces, nodes } =
+            &self.stores;
         Objects {
             classes: classes.state(),
             gateways: gateways.state(),

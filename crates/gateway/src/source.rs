@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
@@ -148,18 +147,10 @@ impl Followed {
     pub fn start(address: Address, role: &str, directory: &Path) -> io::Result<Followed> {
         let copies = Copies::start(directory, role, address.to_string())?;
         let files = Files::new(directory, role);
-        let shared = Shared { address, files, newest: Newest::default() };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared { address, files, newest: Newest::default() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let follow = {
-            let shared = Arc::clone(&shared);
-            move || {
-                privileges::keep_none();
-                runtime.block_on(shared.follow());
-            }
-        };
-        // The thread ends with the process.
-        thread::Builder::new().name("kubernetes".to_owned()).spawn(follow)?;
+        let follower = Arc::clone(&shared);
+        privileges::spawn("kubernetes", move || runtime.block_on(follower.follow()))?;
         Ok(Followed { shared, copies })
     }
 }
@@ -173,11 +164,11 @@ impl Source for Followed {
             Some(Err(_)) => ABSENT,
             None => PATIENCE,
         };
-        self.shared.newest.wait(patience, &self.shared.address, "the API server has not answered")
+        self.shared.wait(patience)
     }
 
     fn followed(&self) -> Option<Result<Document, switchback_config::Error>> {
-        Some(self.newest())
+        Some(self.shared.wait(|_| Duration::ZERO))
     }
 
     fn last_good(&self) -> Option<Document> {
@@ -200,6 +191,10 @@ impl Source for Followed {
 }
 
 impl Shared {
+    fn wait(&self, patience: impl Fn(&Known) -> Duration) -> Result<Document, switchback_config::Error> {
+        self.newest.wait(patience, &self.address, "the API server has not answered")
+    }
+
     async fn follow(&self) {
         let client = loop {
             match connect().await {

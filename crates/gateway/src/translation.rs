@@ -31,7 +31,7 @@ use gateway_api::apis::standard::httproutes::HttpRouteStatus;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use switchback_config::{Document, MAX_LISTEN};
+use switchback_config::{Document, MAX_LISTEN, take_fitting};
 
 use crate::objects::{Objects, Place};
 pub use addresses::Assigned;
@@ -164,8 +164,8 @@ pub fn translate(objects: &Objects, settings: &Settings, assigned: &Assigned, no
     Translation { document, files, refused, assigned, classes, gateways, routes }
 }
 
-/// The document with the services of all Gateways with which it holds, if there is one, and for each Gateway the reason why it is
-/// not in it: no Gateway keeps the others from being served.
+/// The document with the services of all Gateways with which it holds, the oldest first, and for each Gateway the reason why it is
+/// not in it: no Gateway keeps those before it from being served. None if not even a document without Gateways holds.
 fn document(
     settings: &Settings,
     mut tables: Tables,
@@ -178,24 +178,24 @@ fn document(
         (listening > MAX_LISTEN).then(what)
     });
     let mut refused: Vec<Option<String>> = over_limit.collect();
-    let mut with = |takes: &dyn Fn(usize) -> bool| {
-        let taken = services.iter().enumerate().filter(|(index, _)| takes(*index));
-        tables.service = taken.flat_map(|(_, services)| services).cloned().collect();
+    let mut with = |gateways: &[usize]| {
+        tables.service = gateways.iter().flat_map(|gateway| &services[*gateway]).cloned().collect();
         let text = text(&settings.tables, &tables);
         let checked = Document::new(text.as_str(), Path::new("cluster.toml")).check_text();
         checked.map(|_| text).map_err(|error| error.to_string())
     };
-    let mut text = with(&|index| refused[index].is_none());
-    if text.is_err() {
-        for (alone, refused) in refused.iter_mut().enumerate() {
-            *refused = with(&|index| index == alone).err().or(refused.take());
+    let within: Vec<usize> = (0..services.len()).filter(|gateway| refused[*gateway].is_none()).collect();
+    if let Ok(text) = with(&within) {
+        return (Some(text), refused);
+    }
+    match with(&[]) {
+        Ok(text) => {
+            let fitting = take_fitting(text, &within, with);
+            fitting.left_out.into_iter().for_each(|(gateway, why)| refused[*gateway] = Some(why));
+            (Some(fitting.value), refused)
         }
-        text = with(&|index| refused[index].is_none());
+        Err(why) => (None, vec![Some(why); services.len()]),
     }
-    if let Err(error) = &text {
-        refused.iter_mut().for_each(|refused| *refused = Some(error.clone()));
-    }
-    (text.ok(), refused)
 }
 
 /// The document of these tables, behind those of the settings.

@@ -311,9 +311,7 @@ impl Agent<'_> {
             if wishes.reopen {
                 self.tls.reopen_log();
             }
-            let followed = wishes.follow.then(|| self.options.config.followed()).flatten();
-            let document = if wishes.reload { Some(self.options.config.newest()) } else { followed };
-            if let Some(document) = document {
+            if let Some(document) = wishes.document(&*self.options.config) {
                 // The result is in the log.
                 let _ = self.apply_document(document);
             }

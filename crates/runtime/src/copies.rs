@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
 use switchback_config::{Document, replace_private};
 
@@ -32,15 +31,8 @@ impl Copies {
     pub fn start(directory: &Path, role: &str, place: String) -> io::Result<Copies> {
         let copy = Copy { file: directory.join(format!("last-good-{role}.toml")), place };
         let (accepted, documents) = channel();
-        let keep = {
-            let copy = copy.clone();
-            move || {
-                privileges::keep_none();
-                copy.keep(&documents);
-            }
-        };
-        // The thread ends with the process.
-        thread::Builder::new().name("copies".to_owned()).spawn(keep)?;
+        let writer = copy.clone();
+        privileges::spawn("copies", move || writer.keep(&documents))?;
         Ok(Copies { copy, accepted })
     }
 

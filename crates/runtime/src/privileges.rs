@@ -5,6 +5,9 @@
 //! Maps, links and sockets are used by their descriptors, which takes no capability (Linux 5.19 and later,
 //! whatever `kernel.unprivileged_bpf_disabled` says).
 
+use std::io;
+use std::thread;
+
 pub use rustix::thread::CapabilitySet;
 use rustix::thread::{CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
@@ -25,12 +28,16 @@ pub fn keep_only(these: CapabilitySet) -> Result<()> {
     set_no_new_privs(true).doing(|| "give up new privileges")
 }
 
-/// Gives up what [`keep_only`] can take from a thread that begins before its daemon gives its own privileges up. A thread that cannot
-/// goes on.
-pub fn keep_none() {
-    if let Err(error) = keep_only(CapabilitySet::empty()) {
-        log::warn!("{error}");
-    }
+/// Starts a thread that ends with the process. It gives up what [`keep_only`] can take, so it may begin before its daemon gives its own
+/// privileges up; if it cannot, it goes on.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let work = || {
+        if let Err(error) = keep_only(CapabilitySet::empty()) {
+            log::warn!("{error}");
+        }
+        work();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 #[cfg(test)]
@@ -39,9 +46,9 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_what_it_names_and_so_do_those_that_it_starts() {
-        let kept = std::thread::spawn(|| {
+        let kept = thread::spawn(|| {
             keep_only(CapabilitySet::NET_ADMIN).unwrap();
-            std::thread::spawn(|| capabilities(None).unwrap()).join().unwrap()
+            thread::spawn(|| capabilities(None).unwrap()).join().unwrap()
         });
         let kept = kept.join().unwrap();
         let expected = CapabilitySet::NET_ADMIN | USUAL;

@@ -10,6 +10,7 @@ use std::thread;
 use nix::sys::signal::{SigSet, Signal};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
+use switchback_config::{Document, Source};
 
 use crate::error::{Doing, Result};
 
@@ -103,6 +104,17 @@ pub struct Wishes {
     pub reopen: bool,
     /// SIGTERM, SIGINT, or [`Ender::end`]: end.
     pub end: bool,
+}
+
+impl Wishes {
+    /// The document to take, or why there is none; None if none is asked for.
+    pub fn document(
+        &self,
+        source: &dyn Source,
+    ) -> Option<std::result::Result<Document, switchback_config::Error>> {
+        let followed = self.follow.then(|| source.followed()).flatten();
+        if self.reload { Some(source.newest()) } else { followed }
+    }
 }
 
 /// Readable when signals have arrived.

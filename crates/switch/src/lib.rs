@@ -205,9 +205,7 @@ fn serve<'a>(
             if wishes.reopen {
                 driver.borrow().reopen_log();
             }
-            let followed = wishes.follow.then(|| options.config.followed()).flatten();
-            let document = if wishes.reload { Some(options.config.newest()) } else { followed };
-            if let Some(document) = document {
+            if let Some(document) = wishes.document(&*options.config) {
                 // The result is in the log.
                 let _ = reload(options, document, here.is_some(), &mut driver.borrow_mut());
             }

@@ -9,8 +9,10 @@ use super::conditions::Texts;
 use super::networks::Lists;
 use super::redirect;
 use crate::mistakes::{Mistakes, Names};
-use crate::raw::{SHARES, Spanned};
-use crate::{Action, Conditions, HashKey, MAX_LISTEN, Node, Route, Service, Split, TlsMode, raw, syntax};
+use crate::raw::Spanned;
+use crate::{
+    Action, Conditions, HashKey, MAX_LISTEN, Node, Route, SHARES, Service, Split, TlsMode, raw, syntax,
+};
 
 /// What services call by name.
 pub(super) struct Named<'a> {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as Machine, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 use kube::ResourceExt;
-use switchback_config::MAX_NODES;
+use switchback_config::{MAX_NAME, MAX_NODES};
 use switchback_wire::{SB_GENEVE_PORT, SB_NODES_HERE};
 
 use super::conditions::Said;
@@ -97,7 +97,7 @@ struct Pod {
 /// Name of the node that a machine is.
 pub fn machine_name(name: &str) -> String {
     match readable(name) {
-        same if same == name && same.len() <= 63 => same,
+        same if same == name && same.len() <= MAX_NAME => same,
         other => with_hash(&other, name),
     }
 }

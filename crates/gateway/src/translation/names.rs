@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use sha2::{Digest, Sha256};
+use switchback_config::MAX_NAME;
 use switchback_wire::report::pool_id;
 
-/// Longest name in `cluster.toml`.
-const LONGEST: usize = 63;
 /// Digits of the hash that tells names apart.
 const DIGITS: usize = 10;
 
@@ -33,7 +32,7 @@ impl Names {
         }
         let readable = readable(&key);
         let hashed = (0..).map(|attempt: u32| with_hash(&readable, &format!("{key} {attempt}")));
-        let short = (readable.len() <= LONGEST).then(|| readable.clone());
+        let short = (readable.len() <= MAX_NAME).then(|| readable.clone());
         let name = short.into_iter().chain(hashed).find(|name| self.is_free(name)).expect("one is free");
         self.taken.insert(name.clone());
         if let Some(ids) = &mut self.ids {
@@ -56,13 +55,13 @@ pub(crate) fn readable(text: &str) -> String {
 
 /// The beginning of a name, and a hash.
 pub(crate) fn with_hash(readable: &str, hashed: &str) -> String {
-    let end = readable.len().min(LONGEST - DIGITS - 1);
+    let end = readable.len().min(MAX_NAME - DIGITS - 1);
     format!("{}-{}", &readable[..end], &hex(hashed.as_bytes())[..DIGITS])
 }
 
 /// The SHA-256 hash of something in hexadecimal digits.
 pub(crate) fn hex(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(content))
 }
 
 #[cfg(test)]
@@ -77,7 +76,7 @@ mod tests {
         let alike = names.name(&["shop-web", "80"]);
         assert!(alike.starts_with("shop-web-80-") && alike.len() == 22, "{alike}");
         let long = names.name(&["a.b", &"x".repeat(200)]);
-        assert!(long.starts_with("a-b-xxx") && long.len() == LONGEST, "{long}");
+        assert!(long.starts_with("a-b-xxx") && long.len() == MAX_NAME, "{long}");
         assert_eq!(Names::default().name(&["a.b", &"x".repeat(200)]), long);
     }
 

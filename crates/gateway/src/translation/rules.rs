@@ -9,6 +9,7 @@ use gateway_api::apis::standard::httproutes::{
     HttpRouteRulesMatchesHeadersType, HttpRouteRulesMatchesPathType, HttpRouteRulesMatchesQueryParamsType,
 };
 use kube::ResourceExt;
+use switchback_config::SHARES;
 
 use super::backends::{Backends, Reference, merged};
 use super::conditions::Said;
@@ -16,8 +17,6 @@ use super::document::{Field, Redirect, RequestHeader, Rewrite, Route, Share, Wri
 
 /// Status of a redirect that says none.
 const FOUND: i64 = 302;
-/// Greatest weight of a pool in `cluster.toml`.
-const GREATEST_WEIGHT: i32 = 1_000_000;
 
 /// The precedence of a match among those with the same host: the least comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +113,7 @@ fn action<'a>(
             name: &backend.name,
             port: backend.port,
         };
-        let weight = backend.weight.unwrap_or(1).clamp(0, GREATEST_WEIGHT) as u32;
+        let weight = u32::try_from(backend.weight.unwrap_or(1)).unwrap_or(0).min(*SHARES.end());
         match backends.pool(namespace, reference) {
             Ok(pool) => shares.extend((weight > 0).then_some(Share { pool, weight })),
             Err(said) => {

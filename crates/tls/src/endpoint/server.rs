@@ -21,7 +21,7 @@ use super::peers::{Peer, Peers};
 /// Time that a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection to the server of this node.
+/// A connection to the server of a node.
 pub(super) struct OfNode {
     stream: Box<dyn Stream>,
     node: Arc<str>,
