@@ -169,6 +169,9 @@ pub struct Run {
     /// The name of this machine in the file
     #[arg(long)]
     name: String,
+    /// A role that the configuration has to give this machine, or it does not start; may be given more than once
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<Role>,
     /// Where packets of clients, switches and nodes come in; unless told, the interface that has the node's address
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
@@ -181,19 +184,32 @@ pub struct Run {
     log: Log,
 }
 
+/// What a machine can be.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// It has a [[switch]]
+    Switch,
+    /// It has a [[node]]
+    Node,
+}
+
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
-        let Run { config, zone, threads, .. } = &self;
+        let Run { config, zone, threads, roles, .. } = &self;
         self.log.begin();
         let name = &config.node_name(self.name.clone());
         let source = config.source("run", None)?;
         let (_, cluster) = first_document(&*source, |document| Ok(document.cluster()?))?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);
         let is_switch = cluster.switches.iter().any(|switch| switch.name == *name);
-        if node.is_none() && !is_switch {
-            return Err(Failure::invalid(format!(
-                "{config} has no [[switch]] and no [[node]] with the name {name}"
-            )));
+        let lacks = match (node.is_some(), is_switch) {
+            (false, false) => Some("[[switch]] and no [[node]]"),
+            (false, true) => roles.contains(&Role::Node).then_some("[[node]]"),
+            (true, false) => roles.contains(&Role::Switch).then_some("[[switch]]"),
+            (true, true) => None,
+        };
+        if let Some(what) = lacks {
+            return Err(Failure::invalid(format!("{config} has no {what} with the name {name}")));
         }
         let interface = match (&self.interface, node) {
             (Some(interface), _) => interface.clone(),

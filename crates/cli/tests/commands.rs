@@ -232,6 +232,23 @@ fn a_missing_default_file_is_told_with_the_option_that_names_another() {
 }
 
 #[test]
+fn a_machine_without_its_role_does_not_start() {
+    let directory = directory("role");
+    let (key, file) = (directory.join("cluster.key"), directory.join("cluster.toml"));
+    assert_eq!(switchback(&["keygen", text(&key)]).status.code(), Some(0));
+    for (lines, name, role, lacks) in [
+        ("", "n1", "switch", "[[switch]]"),
+        ("[[switch]]\nname = \"s1\"\n", "s1", "node", "[[node]]"),
+        ("", "n2", "node", "[[switch]] and no [[node]]"),
+    ] {
+        fs::write(&file, format!("{CLUSTER}{lines}")).expect("a new file");
+        let refused = switchback(&["run", "--name", name, "--role", role, "--config", text(&file)]);
+        let expected = format!("{} has no {lacks} with the name {name}\n", file.display());
+        assert_eq!((stderr(&refused), refused.status.code()), (expected, Some(1)));
+    }
+}
+
+#[test]
 fn a_wrong_command_line_is_status_2() {
     for arguments in [&["frobnicate"][..], &["switch"], &["node", "--name", "n1"], &[]] {
         assert_eq!(switchback(arguments).status.code(), Some(2), "{arguments:?}");

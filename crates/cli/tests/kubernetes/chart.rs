@@ -1,5 +1,6 @@
 //! The Helm chart and the manifest.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -7,13 +8,13 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchback_kubernetes_lab::{Image, Kubernetes, Options};
-use switchback_lab::Lab;
+use switchback_lab::{Host, Lab};
 
 use super::common::{self, PATIENCE, PROGRAM, Result, alone, markdown, said_by, wait_until};
 use super::gateways::{MANIFEST, SHOP, SYSTEM, VIPS};
-use super::pods::{ECHO, wait_for_echo};
+use super::pods::{ECHO, apply_certificate, machine, names, wait_for_echo};
 use super::tool;
 
 /// A cluster; a test that fails leaves what its processes have said.
@@ -39,6 +40,9 @@ settings: |
 gateway: { args: [--log-level=debug] }
 switch: { zone: west }
 ";
+/// What a listener has that serves HTTPS, too.
+const HTTPS: &str = "protocol: HTTP }, { name: https, port: 443, protocol: HTTPS, tls: { certificateRefs: [{ name: tls }] } }";
+
 /// What helm says with these words about the chart.
 fn helm(words: &[&str]) -> Result<String> {
     let mut command = Command::new(tool("helm"));
@@ -114,11 +118,12 @@ fn the_chart_makes_a_cluster_that_serves() -> Result {
         Ok(())
     };
     apply(VALUES)?;
-    let on_node0 =
-        "      nodeSelector: { kubernetes.io/hostname: node0 }\n      terminationGracePeriodSeconds";
-    kubernetes.apply(&ECHO.replace("      terminationGracePeriodSeconds", on_node0))?;
-    kubernetes.apply(SHOP)?;
-    wait_for_echo(kubernetes)?;
+    kubernetes.apply(ECHO)?;
+    apply_certificate(kubernetes, "tls")?;
+    kubernetes.apply(&SHOP.replace("protocol: HTTP }", HTTPS))?;
+    let pods = wait_for_echo(kubernetes)?;
+    let machines: BTreeSet<&str> = pods.iter().map(machine).collect();
+    assert_eq!(machines, BTreeSet::from(["node0", "node1", "switch0"]), "pods beside the switch, too");
 
     let deployments: Api<Deployment> = Api::namespaced(kubernetes.client(), SYSTEM);
     kubernetes.wait_for(&deployments, "switchback-gateway", "two controllers", |deployment| {
@@ -141,12 +146,28 @@ fn the_chart_makes_a_cluster_that_serves() -> Result {
     wait_for_daemons("switchback-switch", 1)?;
     let via = lab.switch(0).ipv4().to_string();
     lab.client(0).run(["ip", "route", "add", VIPS, "via", &via])?.success()?;
-    let answers = || Ok(lab.client(0).run(["curl", "-s", "--max-time", "5", "http://192.0.2.193/"])?.stdout);
-    let is_echos = |said: &String| said.contains("\"namespace\": \"shop\"");
-    wait_until("an answer of Echo", PATIENCE, answers, is_echos)?;
+    let answering = || {
+        let urls = ["http://192.0.2.193/", "https://192.0.2.193/"];
+        let answers = |url: &&str| answering_pods(lab.client(0), url, 2 * pods.len());
+        urls.iter().map(answers).collect::<Result<Vec<_>>>()
+    };
+    let are_all = |answering: &Vec<BTreeSet<String>>| answering.iter().all(|found| *found == names(&pods));
+    wait_until("answers of all pods", PATIENCE, answering, are_all)?;
 
-    apply(&format!("{VALUES}node: {{ args: [--log-level=debug] }}\n"))?;
+    apply(&format!("{}node: {{ args: [--log-level=debug] }}\n", VALUES.replace("west", "east")))?;
     wait_for_daemons("switchback-node", 2)?;
-    wait_until("an answer by a new agent", PATIENCE, answers, is_echos)?;
+    wait_for_daemons("switchback-switch", 1)?;
+    wait_until("answers by new agents", PATIENCE, answering, are_all)?;
     Ok(())
+}
+
+/// The pods that answer so many requests.
+fn answering_pods(client: &Host, url: &str, requests: usize) -> Result<BTreeSet<String>> {
+    let mut pods = BTreeSet::new();
+    for _ in 0..requests {
+        let said = client.run(["curl", "-sk", "--max-time", "5", url])?.stdout;
+        let answer: Value = serde_json::from_str(&said).unwrap_or_default();
+        pods.insert(answer["pod"].as_str().unwrap_or_default().to_owned());
+    }
+    Ok(pods)
 }

@@ -57,7 +57,7 @@ fn addresses(pod: &Pod) -> Vec<IpAddr> {
     ips.filter_map(|ip| ip.ip.parse().ok()).collect()
 }
 
-fn names(pods: &[Pod]) -> BTreeSet<String> {
+pub fn names(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().map(ResourceExt::name_any).collect()
 }
 
@@ -152,7 +152,7 @@ fn logs(lab: &Lab, pod: &str) -> Result<String> {
     Ok(logs)
 }
 
-fn machine(pod: &Pod) -> &str {
+pub fn machine(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
@@ -254,6 +254,18 @@ fn a_container_is_started_again(lab: &Lab, kubernetes: &Kubernetes, pod: &Pod) -
     Ok(())
 }
 
+/// A Secret with a certificate.
+pub fn apply_certificate(kubernetes: &Kubernetes, name: &str) -> Result {
+    let made = rcgen::generate_simple_self_signed(["shop.example.com".to_owned()])?;
+    let data = json!({ "tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem() });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": NAMESPACE },
+        "type": "kubernetes.io/tls", "stringData": data,
+    });
+    kubernetes.apply(&secret.to_string())?;
+    Ok(())
+}
+
 fn a_pod_waits_for_its_secret(lab: &Lab, kubernetes: &Kubernetes) -> Result {
     kubernetes.apply(SECURE)?;
     let waits = |pod: Option<&Pod>| {
@@ -263,13 +275,7 @@ fn a_pod_waits_for_its_secret(lab: &Lab, kubernetes: &Kubernetes) -> Result {
         states.filter_map(|waiting| waiting.message.as_deref()).any(|message| message.contains("tls"))
     };
     kubernetes.wait_for(&pods(kubernetes), "secure", "pod that waits for its Secret", waits)?;
-    let made = rcgen::generate_simple_self_signed(["shop.example.com".to_owned()])?;
-    let data = json!({ "tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem() });
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "tls", "namespace": NAMESPACE },
-        "type": "kubernetes.io/tls", "stringData": data,
-    });
-    kubernetes.apply(&secret.to_string())?;
+    apply_certificate(kubernetes, "tls")?;
     let ready = |pod: Option<&Pod>| {
         let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
         conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")

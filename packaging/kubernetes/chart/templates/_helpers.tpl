@@ -26,8 +26,8 @@ kubernetes://{{ .Release.Namespace }}/cluster
 {{- end }}
 
 {{/*
-A DaemonSet on the network of its machines: (dict "component" NAME "args" LIST "affinity" OBJECT "top" $). The component is the
-command of switchback, and the key of its values.
+A DaemonSet on the network of its machines: (dict "component" NAME "command" NAME "args" LIST "affinity" OBJECT "top" $). The
+component is the key of its values, the command that of switchback.
 */}}
 {{- define "switchback.daemons" -}}
 {{- $values := index .top.Values .component -}}
@@ -69,7 +69,7 @@ spec:
         - name: {{ .component }}
           {{- include "switchback.image" .top | nindent 10 }}
           args:
-            - {{ .component }}
+            - {{ .command }}
             - --config={{ include "switchback.cluster" .top }}
             {{- concat .args $values.args | toYaml | nindent 12 }}
           env:
@@ -77,7 +77,7 @@ spec:
             - { name: STATE_DIRECTORY, value: /var/lib/switchback }
           ports:
             - { name: admin, containerPort: {{ include "switchback.admin" .top }} }
-            # Between switches and agents. A machine cannot have both.
+            # Between switches and agents.
             - { name: handoff, containerPort: 6081, protocol: UDP }
           # Without a configuration it waits for a minute before it ends.
           startupProbe:
