@@ -11,6 +11,8 @@ use switchback_wire::SwitchCounter;
 
 /// Time after the start within which nodes that have not reported are not missed.
 const START: Duration = Duration::from_secs(3);
+/// Most nodes that an event of a pool names. What happened to each of them is an event of its own.
+const MAX_LISTED: usize = 8;
 
 /// An event: its level and message.
 pub type Event = (Level, String);
@@ -102,16 +104,14 @@ impl Watch {
         for pool in pools(nodes) {
             let serving: Vec<&str> = pool.serving().map(|node| &node.name[..]).collect();
             if !serving.is_empty() && self.empty.remove(pool.name) {
-                let what = format!("pool {} is in service again: {}", pool.name, serving.join(", "));
+                let what = format!("pool {} is in service again: {}", pool.name, listed(&serving));
                 events.push((Level::Info, what));
             }
             if serving.is_empty() && uptime >= START && self.empty.insert(pool.name.to_owned()) {
                 let why: Vec<String> =
                     pool.others().map(|(node, state)| format!("{} {state}", node.name)).collect();
-                events.push((
-                    Level::Error,
-                    format!("pool {} has no node in service: {}", pool.name, why.join(", ")),
-                ));
+                let what = format!("pool {} has no node in service: {}", pool.name, listed(&why));
+                events.push((Level::Error, what));
             }
         }
         events
@@ -136,6 +136,16 @@ impl Watch {
         let new = drops.filter(|counter| self.drops.moves(counter.name(), count(*counter)));
         new.map(of_drop).collect()
     }
+}
+
+/// The first of these, and how many others there are.
+fn listed(all: &[impl AsRef<str>]) -> String {
+    let first: Vec<&str> = all.iter().take(MAX_LISTED).map(AsRef::as_ref).collect();
+    let others = match all.len() - first.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    first.join(", ") + &others
 }
 
 fn see(node: &NodeView, before: &Seen, uptime: Duration) -> Seen {
@@ -287,6 +297,20 @@ mod tests {
         nodes[0] = node("n1", &[("web", "up")]);
         let heard = ["info node n1: heard again", "info pool web is in service again: n1"];
         assert_eq!(messages(watch.look(&nodes, LATER)), heard);
+    }
+
+    #[test]
+    fn an_event_of_a_pool_names_some_nodes() {
+        let mut nodes: Vec<NodeView> =
+            (0..100).map(|number| node(&format!("n{number}"), &[("web", "up")])).collect();
+        let mut watch = Watch::default();
+        watch.look(&nodes, LATER);
+        for state in ["unhealthy", "up"] {
+            nodes.iter_mut().for_each(|node| node.listeners[0].state = state.to_owned());
+            let events = messages(watch.look(&nodes, LATER));
+            let of_pool = events.last().expect("the pool has changed");
+            assert!(of_pool.contains("n7") && of_pool.ends_with(" and 92 more"), "{of_pool}");
+        }
     }
 
     #[test]
