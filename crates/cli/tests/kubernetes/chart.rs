@@ -6,6 +6,7 @@ use std::process::Command;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use switchback_lab::{Host, Lab};
 
 use super::common::{self, PATIENCE, PROGRAM, Result, alone, markdown, said_by, wait_until};
 use super::gateways::{MANIFEST, SHOP, SYSTEM, VIPS};
-use super::pods::{ECHO, apply_certificate, machine, names, wait_for_echo};
+use super::pods::{ECHO, NAMESPACE, apply_certificate, machine, names, wait_for_echo};
 use super::tool;
 
 /// A cluster; a test that fails leaves what its processes have said.
@@ -158,6 +159,17 @@ fn the_chart_makes_a_cluster_that_serves() -> Result {
     wait_for_daemons("switchback-node", 2)?;
     wait_for_daemons("switchback-switch", 1)?;
     wait_until("answers by new agents", PATIENCE, answering, are_all)?;
+
+    kubernetes.apply(&SHOP.replace("name: echo", "name: lost"))?;
+    let events: Api<Event> = Api::namespaced(kubernetes.client(), NAMESPACE);
+    kubernetes.wait_for_all(&events, "", "event of a route without backend", |events| {
+        let of_route = |event: &&Event| {
+            let regarding = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+            (regarding, event.reason.as_deref()) == (Some("lost"), Some("BackendNotFound"))
+        };
+        let note = events.iter().find(of_route).and_then(|event| event.note.as_deref());
+        note.is_some_and(|note| note.contains("there is no Service shop/lost"))
+    })?;
     Ok(())
 }
 
