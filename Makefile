@@ -148,6 +148,8 @@ test-kernels: deps-kernels root $(FIRST) $(LATER)
 	core="switchback-cli --test one_connection --test containers"; \
 	within $(FIRST); tests switchback-switch --lib program::tests -- $(LATER_ONLY:%=--skip %); \
 	tests $$core -- --test-threads=1; \
+	tests switchback-tls --lib kernel -- --ignored; \
+	tests switchback-cli --test tls the_kernel_moves -- --ignored; \
 	within $(LATER); tests $$core -- --test-threads=1; \
 	tests switchback-cli --test replay -- --ignored; \
 	unset $${!CARGO_TARGET_*}; SWITCHBACK_KERNEL=$(LATER) tests switchback-cli --test kernels -- --ignored; \

@@ -206,6 +206,7 @@ impl TlsEndpoint {
                 requests_given: counters.requests_given.get(),
                 requests_taken: counters.requests_taken.get(),
                 kernel: counters.kernel.get(),
+                spliced: counters.spliced.get(),
             })
             .collect();
         all.sort_by(|a, b| a.service.cmp(&b.service));

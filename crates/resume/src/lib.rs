@@ -8,6 +8,7 @@
 mod estate;
 mod fingerprint;
 mod insurable;
+mod pipe;
 mod quorum;
 mod record;
 mod repeat;
@@ -19,6 +20,7 @@ mod source;
 pub use estate::{Estate, Held, Offer};
 pub use fingerprint::{Fingerprint, Key, Running};
 pub use insurable::{Insurable, Mismatch, Uninsured};
+pub use pipe::Pipe;
 pub use quorum::{
     Ballot, Beginning, Owner, Place, Promise, Records, Refused, Replica, Retiring, Sealed, SetId, TakeOver,
 };

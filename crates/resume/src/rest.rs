@@ -3,16 +3,15 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use nix::fcntl::{OFlag, SpliceFFlags, splice};
-use nix::unistd::pipe2;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::insurable::{Insurable, Mismatch};
+use crate::pipe::Pipe;
 use crate::repeatable::Difference;
 
 /// Time that the server may take to accept a connection and to begin its answer.
@@ -106,10 +105,11 @@ pub async fn send_rest(
     written.map_err(Failure::Client)?;
     let mut done = begun.len() as u64;
     sent(client, done);
-    let pipe = Pipe::new().map_err(Failure::Server)?;
+    let mut pipe = Pipe::new().map_err(Failure::Server)?;
+    pipe.widen(AT_ONCE as u32);
     while done < len {
         let at_once = usize::try_from(len - done).unwrap_or(AT_ONCE).min(AT_ONCE);
-        let moved = timeout(STALLED, pipe.pass(&mut stream, client, at_once)).await;
+        let moved = timeout(STALLED, pass(&mut pipe, &mut stream, client, at_once)).await;
         done += moved.unwrap_or(Err(Failure::Stalled))? as u64;
         sent(client, done);
     }
@@ -141,43 +141,22 @@ pub(crate) async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     timeout(BEGIN, asking).await.unwrap_or(Err(Failure::Stalled))
 }
 
-/// Passes data from one socket to another without copying it (splice(2)).
-struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-}
-
-impl Pipe {
-    fn new() -> io::Result<Pipe> {
-        let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        // More would be better, but a pipe's own 64 KiB will do.
-        let _ = nix::fcntl::fcntl(&write, nix::fcntl::FcntlArg::F_SETPIPE_SZ(AT_ONCE as i32));
-        Ok(Pipe { read, write })
+/// Passes at most `len` bytes; how many.
+async fn pass(
+    pipe: &mut Pipe,
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    len: usize,
+) -> Result<usize, Failure> {
+    let taken = from.async_io(Interest::READABLE, || pipe.take(from.as_fd(), len)).await;
+    let taken = taken.map_err(Failure::Server)?;
+    if taken == 0 {
+        return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
     }
-
-    /// Passes at most `len` bytes; how many.
-    async fn pass(&self, from: &mut TcpStream, to: &mut TcpStream, len: usize) -> Result<usize, Failure> {
-        let flags = SpliceFFlags::SPLICE_F_NONBLOCK | SpliceFFlags::SPLICE_F_MOVE;
-        let come = from
-            .async_io(Interest::READABLE, || {
-                Ok(splice(from.as_fd(), None, self.write.as_fd(), None, len, flags)?)
-            })
-            .await
-            .map_err(Failure::Server)?;
-        if come == 0 {
-            return Err(Failure::Server(io::ErrorKind::UnexpectedEof.into()));
-        }
-        let mut left = come;
-        while left > 0 {
-            left -= to
-                .async_io(Interest::WRITABLE, || {
-                    Ok(splice(self.read.as_fd(), None, to.as_fd(), None, left, flags)?)
-                })
-                .await
-                .map_err(Failure::Client)?;
-        }
-        Ok(come)
+    while pipe.holds() > 0 {
+        to.async_io(Interest::WRITABLE, || pipe.give(to.as_fd())).await.map_err(Failure::Client)?;
     }
+    Ok(taken)
 }
 
 #[cfg(test)]

@@ -152,6 +152,8 @@ pub struct TlsStatus {
     pub requests_taken: u64,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: u64,
+    /// Responses of which the kernel has moved data.
+    pub spliced: u64,
 }
 
 /// A certificate that clients of a service with TLS get.

@@ -12,7 +12,7 @@ use switchback_routes::ACME_TLS;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::keys::Half;
-use crate::record_layer::Version;
+use crate::record_layer::{DATA_MAX, Version};
 use crate::records::{Opened, Records};
 use crate::{ClientCertificate, Error};
 
@@ -296,6 +296,23 @@ impl Session {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Whether the kernel may encrypt data of which no record is made here: not if the keys have encrypted as much as they may,
+    /// because the next record made here brings new ones.
+    pub fn may_splice(&self) -> bool {
+        let State::Open(records) = &self.state else { return false };
+        let sealer = records.write.as_ref().filter(|sealer| sealer.by_kernel);
+        sealer.is_some_and(|sealer| sealer.half.sequence < sealer.half.cipher.records_max())
+    }
+
+    /// Counts such data.
+    pub fn has_spliced(&mut self, len: usize) {
+        if let State::Open(records) = &mut self.state
+            && let Some(sealer) = &mut records.write
+        {
+            sealer.half.sequence += 1 + (len / DATA_MAX) as u64;
         }
     }
 

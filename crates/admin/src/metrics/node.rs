@@ -15,7 +15,7 @@ use crate::metric::{Add, Kind, Metric, Value};
 type Count = (&'static str, &'static str, fn(&TlsStatus) -> u64);
 
 /// Counters of a service with TLS.
-const TLS_COUNTS: [Count; 15] = [
+const TLS_COUNTS: [Count; 16] = [
     ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
     ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
     ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
@@ -43,6 +43,9 @@ const TLS_COUNTS: [Count; 15] = [
         tls.requests_taken
     }),
     ("kernel", "Connections whose records the kernel has begun to encrypt", |tls| tls.kernel),
+    ("spliced", "Responses of which the kernel has moved data, from the server to what it encrypts", |tls| {
+        tls.spliced
+    }),
 ];
 
 /// All metrics of a node agent.

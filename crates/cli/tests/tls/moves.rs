@@ -159,6 +159,27 @@ fn connections_move_at_every_request() -> Result {
     cluster.down()
 }
 
+/// Long downloads on a connection that moves between them, and to a client that reads slowly.
+#[test]
+#[ignore = "needs a kernel with kTLS: make test-kernels"]
+fn the_kernel_moves_what_it_encrypts() -> Result {
+    let cluster = Cluster::start_with(plan(&MODELS[0]))?;
+    add_long_document(&cluster.lab, LONG_DOCUMENT, 8)?;
+    let options = ["s_client.py", "-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"];
+    let words = [PYTHON.to_owned(), program(options[0])].into_iter();
+    let words = words.chain(options[1..].iter().map(|option| (*option).to_owned()));
+    let paths = ["/small", LONG_DOCUMENT, "/1m", LONG_DOCUMENT, "/small", "/img/small"];
+    moves(&cluster, &MODELS[0], &Client::Program(words.collect()), &paths.map(Transfer::get))?;
+    let got = cluster.lab.directory().join("got");
+    let url = url(LONG_DOCUMENT);
+    let slow = ["--http1.1", "--tls-max", "1.2", "--limit-rate", "2M", "--fail", "-o", text(&got), &url];
+    curl(&cluster, &slow)?;
+    check_same(&got, &document(&cluster, LONG_DOCUMENT))?;
+    let [sealed, spliced] = sums(&cluster, ["kernel", "spliced"])?;
+    assert!(sealed >= 2 && spliced >= 3, "{sealed} connections, {spliced} responses");
+    cluster.down()
+}
+
 /// How many connections the kernels of the nodes have encrypted.
 fn sealed_by_kernel(cluster: &Cluster) -> Result<u64> {
     let [sealed] = sums(cluster, ["kernel"])?;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::task::{Context, Poll};
 
+use switchback_resume::Pipe;
+
 use super::head::ResponseHead;
 use crate::Error;
 
@@ -76,6 +78,15 @@ pub(super) trait Client {
     /// Waits until the last bytes of a connection have been sent, or may be left to its end.
     fn poll_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_write_out(cx)
+    }
+
+    /// Whether the kernel encrypts, so that data can be [spliced](Self::poll_splice).
+    fn can_splice(&self) -> bool {
+        false
+    }
+    /// Waits until there is room for some of the data in a pipe, and sends it. Nothing else is unsent.
+    fn poll_splice(&mut self, _cx: &mut Context<'_>, _pipe: &mut Pipe) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
     /// Reads data, if there is room; true if some came. `ended` is set at the end.

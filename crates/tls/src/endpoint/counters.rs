@@ -56,6 +56,8 @@ pub struct Counters {
     pub requests_taken: Counter,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: Counter,
+    /// Responses of which the kernel has moved data.
+    pub spliced: Counter,
 }
 
 /// Counts a connection until it is dropped.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,11 +11,13 @@ use std::time::Duration;
 use switchback_config::ClientAddress;
 use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Body, Head, Version};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use switchback_resume::Pipe;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::client::{Client, StreamError};
-use super::counters::Counter;
+use super::counters::Counters;
 use super::flow::Addresses;
 use super::head::{Requester, ResponseBody, ResponseHead, Told, forwarded, response_head};
 use super::idle::Stream;
@@ -31,6 +34,8 @@ const UNREAD_MAX: usize = 64 << 10;
 const READ: usize = 64 << 10;
 /// Bytes of TLS itself that are held for a client until the response begins.
 const HELD_MAX: usize = 4 << 10;
+/// Bytes that a part of a response has at least that is spliced.
+const SPLICED_FROM: u64 = 256 << 10;
 /// The longest head of a response.
 const RESPONSE_HEAD_MAX: usize = 64 << 10;
 /// Time for which client and server may both be silent in the middle of a request.
@@ -240,6 +245,8 @@ struct Exchange<'a, C> {
     /// Bytes of the server that are part of a head, or behind the response.
     from_server: Vec<u8>,
     response: Option<ResponseHead>,
+    /// What the kernel moves data of the response through.
+    pipe: Option<Pipe>,
     nothing_came: bool,
     /// Whether the client has got a part of the response.
     begun: bool,
@@ -250,7 +257,7 @@ struct Exchange<'a, C> {
     server_told: bool,
     /// The client lets the connection stay open.
     keep_alive: bool,
-    responses: &'a Counter,
+    counters: &'a Counters,
     answer: &'a mut Answer,
 }
 
@@ -300,6 +307,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             rest: Rest::Head,
             from_server: Vec::new(),
             response: None,
+            pipe: None,
             nothing_came: true,
             begun: false,
             server_ended: false,
@@ -307,7 +315,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             client_ended: false,
             server_told: false,
             keep_alive: asked.keep_alive,
-            responses: &service.counters.responses,
+            counters: &service.counters,
             answer,
         }
     }
@@ -354,8 +362,55 @@ impl<'a, C: Client> Exchange<'a, C> {
         Ok(moved)
     }
 
+    /// Moves data of the response within the kernel, if that encrypts for the client; None if the server is to be read.
+    fn poll_splice(&mut self, cx: &mut Context<'_>) -> Option<Result<bool, Failure>> {
+        let Exchange { client, server, rest: Rest::Body(framing), pipe, .. } = self else { return None };
+        let is_long = framing.is_in_data() && framing.left() > SPLICED_FROM;
+        let takes = is_long && self.from_server.is_empty() && client.can_splice();
+        let holds = pipe.as_ref().is_some_and(|pipe| pipe.holds() > 0);
+        if !takes && !holds {
+            return None;
+        }
+        let socket = server.tcp()?;
+        if client.unsent() > 0 {
+            return Some(Ok(false));
+        }
+        let pipe = match pipe {
+            Some(pipe) => pipe,
+            // Without room for more descriptors, data is copied.
+            None => {
+                let new = Pipe::new().ok()?;
+                self.counters.spliced.add(1);
+                pipe.insert(new)
+            }
+        };
+        let mut moved = false;
+        if !holds {
+            // What is left then is read, so that its end is.
+            let most = usize::try_from(framing.left() - 1).unwrap_or(usize::MAX);
+            match poll_take(cx, socket, pipe, most) {
+                Poll::Pending => return Some(Ok(false)),
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    framing.skip(len as u64);
+                    self.answer.sent(len, false);
+                    moved = true;
+                }
+                Poll::Ready(_) => return Some(Err(self.failed(502))),
+            }
+        }
+        match client.poll_splice(cx, pipe) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => moved = true,
+            Poll::Ready(Err(error)) => return Some(Err(StreamError::Io(error).into())),
+        }
+        Some(Ok(moved))
+    }
+
     /// Reads from the server, and takes what comes for the client.
     fn poll_from_server(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        if let Some(spliced) = self.poll_splice(cx) {
+            return spliced;
+        }
         let has_surplus = matches!(self.rest, Rest::Over) && !self.from_server.is_empty();
         if self.server_ended || self.client.is_full() || has_surplus {
             return Ok(false);
@@ -444,10 +499,26 @@ impl<'a, C: Client> Exchange<'a, C> {
                 Rest::Tunnel
             }
         };
-        self.responses.add(1);
+        self.counters.responses.add(1);
         self.client.begins(&head, text);
         self.answer.has_status(head.status);
         self.response = Some(head);
+    }
+}
+
+/// Waits until the server's socket has data for an empty pipe; 0 at its end.
+fn poll_take(
+    cx: &mut Context<'_>,
+    socket: &TcpStream,
+    pipe: &mut Pipe,
+    most: usize,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(socket.poll_read_ready(cx))?;
+        match socket.try_io(Interest::READABLE, || pipe.take(socket.as_fd(), most)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            taken => return Poll::Ready(taken),
+        }
     }
 }
 

@@ -20,9 +20,19 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     fn node(&self) -> Option<&Arc<str>> {
         None
     }
+
+    /// The socket, if its data is the server's as it is.
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
 }
 
-impl Stream for TcpStream {}
+impl Stream for TcpStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
 impl Stream for UnixStream {}
 impl Stream for DuplexStream {}
 impl Stream for tokio_rustls::client::TlsStream<TcpStream> {}

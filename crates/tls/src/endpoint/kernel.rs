@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use nix::libc;
 use nix::sys::socket::{MsgFlags, sendmsg, setsockopt, sockopt};
+use switchback_resume::Pipe;
 use zeroize::Zeroizing;
 
 use crate::Cipher;
@@ -155,6 +156,13 @@ impl Sealing {
             self.content += len as u64;
         }
         Ok(HEADER + len)
+    }
+
+    /// Writes some of the data in a pipe. All records before it have been written.
+    pub(super) fn splice(&mut self, socket: BorrowedFd<'_>, pipe: &mut Pipe) -> io::Result<usize> {
+        let given = pipe.give(socket)?;
+        self.content += given as u64;
+        Ok(given)
     }
 
     fn write_data(&mut self, socket: BorrowedFd<'_>, records: &[u8]) -> io::Result<usize> {
@@ -362,6 +370,39 @@ mod tests {
         }
     }
 
+    /// Sends the document by records made here, or through a pipe.
+    fn send_document(socket: &mut TcpStream, session: &mut Session, sealing: &mut Sealing, spliced: bool) {
+        if !spliced {
+            for piece in document().chunks(50_000) {
+                session.send(piece).unwrap();
+                flush(socket, session, Some(sealing));
+            }
+            return;
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut server = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (from, _) = listener.accept().unwrap();
+        let server = thread::spawn(move || server.write_all(&document()).unwrap());
+        let mut pipe = Pipe::new().unwrap();
+        loop {
+            let again = |error: io::Error| {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+                thread::sleep(Duration::from_millis(1));
+            };
+            match pipe.holds() {
+                0 => match pipe.take(from.as_fd(), usize::MAX >> 1) {
+                    Ok(0) => break,
+                    taken => drop(taken.map_err(again)),
+                },
+                _ => match sealing.splice(socket.as_fd(), &mut pipe) {
+                    Ok(len) => session.has_spliced(len),
+                    Err(error) => again(error),
+                },
+            }
+        }
+        server.join().unwrap();
+    }
+
     fn gets_all(version: &'static rustls::SupportedProtocolVersion, with_new_keys: bool) {
         let (server, client) = configs(version);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -385,7 +426,7 @@ mod tests {
         });
         let mut session = Session::new(&server).unwrap();
         let mut sealing = None;
-        for _ in 0..3 {
+        for round in 0..3 {
             hear(&mut socket, &mut session, &mut sealing, 1);
             if sealing.is_none() {
                 let set = |info: &[u8]| {
@@ -396,10 +437,7 @@ mod tests {
                 };
                 assert!(session.seal_by_kernel(set).unwrap());
             }
-            for piece in document().chunks(50_000) {
-                session.send(piece).unwrap();
-                flush(&mut socket, &mut session, sealing.as_mut());
-            }
+            send_document(&mut socket, &mut session, sealing.as_mut().unwrap(), round != 1);
             wait_until_through(&socket, sealing.as_ref().unwrap());
         }
         hear(&mut socket, &mut session, &mut sealing, 1);

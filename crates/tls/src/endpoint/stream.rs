@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::libc::MSG_MORE;
 use nix::sys::socket::{MsgFlags, send};
-use switchback_resume::{Failure, Owner, Place, Running, Sealed};
+use switchback_resume::{Failure, Owner, Pipe, Place, Running, Sealed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
@@ -401,6 +401,27 @@ impl Client for TlsStream {
 
     fn unsent(&mut self) -> usize {
         self.session.outgoing().len() - self.written
+    }
+
+    fn can_splice(&self) -> bool {
+        self.sealing.is_some() && self.session.may_splice()
+    }
+
+    fn poll_splice(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<()>> {
+        let TlsStream { socket, session, sealing: Some(sealing), .. } = self else {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        };
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            match socket.try_io(Interest::WRITABLE, || sealing.splice(socket.as_fd(), pipe)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(len) => {
+                    session.has_spliced(len);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
     }
 }
 
