@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
@@ -130,15 +131,8 @@ impl Program {
         constants(&mut open).l7_threads = threads as u32;
         set_flows(&mut open, flows)?;
         constants(&mut open).framing_cells.copy_from_slice(framing::requests().cells());
-        for mut map in open.open_object_mut().maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if let Some(pins) = &pins
-                && PINNED_MAPS.contains(&name.as_str())
-            {
-                let path = pins.path(&name);
-                forget_if_different(&path, &map)?;
-                map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
-            }
+        if let Some(pins) = &pins {
+            pin_maps(&mut open, pins)?;
         }
         open.maps.observed_rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
         let mut skel = open
@@ -418,16 +412,36 @@ fn set_flows(open: &mut OpenSwitchSkel<'_>, flows: u32) -> Result<()> {
     Ok(())
 }
 
-/// Removes a pinned map of another layout, which belongs to another version of the program; its flows are lost.
-fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) -> Result<()> {
-    let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
-    let same = pinned.map_type() == map.map_type()
-        && pinned.key_size() == map.key_size()
-        && pinned.value_size() == map.value_size()
-        && pinned.max_entries() == map.max_entries();
-    if same {
-        return Ok(());
+/// Gives maps their pins, so that loading takes those of the previous process. Pinned maps of another layout belong to another
+/// version of the program, or to other settings, and are removed first.
+fn pin_maps(open: &mut OpenSwitchSkel<'_>, pins: &PinDir) -> Result<()> {
+    let mut forgets_flows = false;
+    for mut map in open.open_object_mut().maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if PINNED_MAPS.contains(&name.as_str()) {
+            let path = pins.path(&name);
+            if is_outdated(&path, &map) {
+                remove_pin(&path)?;
+                forgets_flows |= name == "nodes";
+            }
+            map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
+        }
     }
+    // Flows have the indices of their nodes in the other map. They are found again by asking the nodes.
+    let flows = pins.path("flows");
+    if forgets_flows && flows.exists() { remove_pin(&flows) } else { Ok(()) }
+}
+
+fn is_outdated(path: &Path, map: &libbpf_rs::OpenMapMut<'_>) -> bool {
+    MapHandle::from_pinned_path(path).is_ok_and(|pinned| {
+        pinned.map_type() != map.map_type()
+            || pinned.key_size() != map.key_size()
+            || pinned.value_size() != map.value_size()
+            || pinned.max_entries() != map.max_entries()
+    })
+}
+
+fn remove_pin(path: &Path) -> Result<()> {
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
 }
 

@@ -22,6 +22,7 @@ mod new_connections;
 mod node;
 mod observed;
 mod once;
+mod pins;
 mod placed;
 mod probes;
 mod recycled;
