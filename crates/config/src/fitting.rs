@@ -1,6 +1,6 @@
 //! Which parts of a list go with a document that holds without them.
 
-/// What [`take_fitting`] has made of a list.
+/// What [`take_fitting`] or [`all_or_fitting`] has made of a list.
 #[derive(Debug)]
 pub struct Fitting<'a, T, V, E> {
     /// What the check gave for the parts that were taken.
@@ -17,24 +17,49 @@ pub fn take_fitting<'a, T: Clone, V, E>(
     parts: &'a [T],
     mut check: impl FnMut(&[T]) -> Result<V, E>,
 ) -> Fitting<'a, T, V, E> {
-    let mut fitting = Fitting { value, left_out: Vec::new(), taken: Vec::new() };
+    let mut fitting = Fitting::new(value);
     fitting.take(parts, &mut check);
     fitting
 }
 
+/// Takes all parts if `check` holds with them, whatever it says of none; otherwise as [`take_fitting`]. The error is that of none.
+pub fn all_or_fitting<'a, T: Clone, V, E>(
+    parts: &'a [T],
+    mut check: impl FnMut(&[T]) -> Result<V, E>,
+) -> Result<Fitting<'a, T, V, E>, E> {
+    match check(parts) {
+        Ok(value) => Ok(Fitting::new(value)),
+        Err(why) => {
+            let mut fitting = Fitting::new(check(&[])?);
+            fitting.take_halves(parts, why, &mut check);
+            Ok(fitting)
+        }
+    }
+}
+
 impl<'a, T: Clone, V, E> Fitting<'a, T, V, E> {
+    fn new(value: V) -> Self {
+        Fitting { value, left_out: Vec::new(), taken: Vec::new() }
+    }
+
     fn take(&mut self, parts: &'a [T], check: &mut impl FnMut(&[T]) -> Result<V, E>) {
         let before = self.taken.len();
         self.taken.extend_from_slice(parts);
-        match (check(&self.taken), parts) {
-            (_, []) => {}
-            (Ok(value), _) => self.value = value,
-            (Err(why), [one]) => {
+        match check(&self.taken) {
+            Ok(value) => self.value = value,
+            Err(why) => {
                 self.taken.truncate(before);
-                self.left_out.push((one, why));
+                self.take_halves(parts, why, check);
             }
-            (Err(_), _) => {
-                self.taken.truncate(before);
+        }
+    }
+
+    /// Takes parts that do not fit together, for this reason.
+    fn take_halves(&mut self, parts: &'a [T], why: E, check: &mut impl FnMut(&[T]) -> Result<V, E>) {
+        match parts {
+            [] => {}
+            [one] => self.left_out.push((one, why)),
+            _ => {
                 let (some, rest) = parts.split_at(parts.len() / 2);
                 self.take(some, check);
                 self.take(rest, check);
@@ -69,5 +94,24 @@ mod tests {
         let check = |parts: &[u32]| if parts.len() > 1 { Err(()) } else { Ok(parts.to_vec()) };
         let fitting = take_fitting(Vec::new(), &[1, 2, 3], check);
         assert_eq!((fitting.value, fitting.left_out.len()), (vec![1], 2));
+    }
+
+    #[test]
+    fn all_are_checked_once_and_none_only_if_they_do_not_fit() {
+        let mut checked = Vec::new();
+        let mut tried = |parts: &[u32], fits: fn(&[u32]) -> bool| {
+            checked.clear();
+            let fitting = all_or_fitting(parts, |parts| {
+                checked.push(parts.to_vec());
+                if fits(parts) { Ok(parts.len()) } else { Err(parts.len()) }
+            });
+            let outcome = fitting.map(|fitting| (fitting.value, fitting.left_out.len()));
+            (outcome, checked.clone())
+        };
+        assert_eq!(tried(&[1, 2], |parts| !parts.is_empty()), (Ok((2, 0)), vec![vec![1, 2]]));
+        assert_eq!(tried(&[1], |_| false), (Err(0), vec![vec![1], vec![]]));
+        assert_eq!(tried(&[1], |parts| parts.is_empty()), (Ok((0, 1)), vec![vec![1], vec![]]));
+        let steps = vec![vec![1, 2], vec![], vec![1], vec![1, 2]];
+        assert_eq!(tried(&[1, 2], |parts| parts.len() < 2), (Ok((1, 1)), steps));
     }
 }

@@ -67,7 +67,7 @@ pub use dns::{Dns, NodesFrom};
 pub use document::{read, resemblance};
 pub use error::{Diagnostic, Error, Severity, read_text};
 pub use files::{Checked, Finding, TlsFile, TlsFiles};
-pub use fitting::{Fitting, take_fitting};
+pub use fitting::{Fitting, all_or_fitting, take_fitting};
 pub use hash_key::HashKey;
 pub use health::{Check, Health};
 pub use key::{

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use switchback_config::{Document, take_fitting};
+use switchback_config::{Document, all_or_fitting};
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,13 +80,9 @@ pub(crate) fn compose(document: Document, nodes: &BTreeMap<String, Vec<u8>>) -> 
     if blocks.is_empty() {
         return Composed { document, left_out };
     }
-    if let Ok(document) = checked(with(&document, &blocks)) {
+    let Ok(fitting) = all_or_fitting(&blocks, |blocks| checked(with(&document, blocks))) else {
         return Composed { document, left_out };
-    }
-    if checked(document.clone()).is_err() {
-        return Composed { document, left_out };
-    }
-    let fitting = take_fitting(document.clone(), &blocks, |blocks| checked(with(&document, blocks)));
+    };
     left_out.extend(fitting.left_out.into_iter().map(|((name, _), what)| is_left_out(name, &what)));
     Composed { document: fitting.value, left_out }
 }

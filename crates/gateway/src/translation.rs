@@ -31,7 +31,7 @@ use gateway_api::apis::standard::httproutes::HttpRouteStatus;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use switchback_config::{Document, MAX_LISTEN, take_fitting};
+use switchback_config::{Document, MAX_LISTEN, all_or_fitting};
 
 use crate::objects::{Objects, Place};
 pub use addresses::Assigned;
@@ -178,19 +178,15 @@ fn document(
         (listening > MAX_LISTEN).then(what)
     });
     let mut refused: Vec<Option<String>> = over_limit.collect();
-    let mut with = |gateways: &[usize]| {
+    let with = |gateways: &[usize]| {
         tables.service = gateways.iter().flat_map(|gateway| &services[*gateway]).cloned().collect();
         let text = text(&settings.tables, &tables);
         let checked = Document::new(text.as_str(), Path::new("cluster.toml")).check_text();
         checked.map(|_| text).map_err(|error| error.to_string())
     };
     let within: Vec<usize> = (0..services.len()).filter(|gateway| refused[*gateway].is_none()).collect();
-    if let Ok(text) = with(&within) {
-        return (Some(text), refused);
-    }
-    match with(&[]) {
-        Ok(text) => {
-            let fitting = take_fitting(text, &within, with);
+    match all_or_fitting(&within, with) {
+        Ok(fitting) => {
             fitting.left_out.into_iter().for_each(|(gateway, why)| refused[*gateway] = Some(why));
             (Some(fitting.value), refused)
         }
